@@ -144,8 +144,8 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
         6 => Operation::Leave { key, entry, also: Some(Entry::new(*b"p4")) },
         7 => Operation::Watch { key, entry: None },
         8 => Operation::Inspect { key },
-        9 => Operation::Revoke { key, how: Revoke::Replace(claim.token().clone()) },
-        10 => Operation::Revoke { key, how: Revoke::Delete },
+        9 => Operation::Revoke { key, how: Revoke::replace(claim.token().clone()) },
+        10 => Operation::Revoke { key, how: Revoke::delete() },
         11 => Operation::Describe,
         _ => Operation::ServerId,
     }

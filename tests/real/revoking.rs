@@ -145,6 +145,46 @@ fn v1_a_revoked_key_keeps_its_end_and_has_another_value() {
     });
 }
 
+/// The scripts compare: the value of a lock, and each reader.
+#[test]
+fn v7_the_next_holder_and_an_unseen_reader_keep_the_lock() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.manager(nodes);
+        let first = manager.lock("r").await.unwrap();
+        all_have(nodes, "r").await;
+        let seen = manager.inspect("r").await.unwrap();
+        first.release().await.unwrap();
+        let next = manager.lock("r").await.unwrap();
+        all_have(nodes, "r").await;
+        let of_each = || nodes.iter().map(|node| node.get("r")).collect::<Vec<_>>();
+        let before = of_each();
+        for taken in [manager.revoke_seen("r", &seen).await, manager.delete_seen("r", &seen).await]
+        {
+            assert!(!taken.as_ref().unwrap().is_effective(), "{client:?}: {taken:?}");
+        }
+        assert_eq!(of_each(), before, "{client:?}");
+        let seen = manager.inspect("r").await.unwrap();
+        assert!(manager.revoke_seen("r", &seen).await.unwrap().is_effective(), "{client:?}");
+        assert!(next.extend().await.is_err(), "{client:?}");
+        let seen = manager.inspect("r").await.unwrap();
+        assert!(manager.delete_seen("r", &seen).await.unwrap().is_effective(), "{client:?}");
+
+        let readers = [manager.read("r").await.unwrap(), manager.read("r").await.unwrap()];
+        all_have(nodes, "r").await;
+        let seen = manager.inspect("r").await.unwrap();
+        let third = manager.read("r").await.unwrap();
+        let taken = manager.delete_seen("r", &seen).await.unwrap();
+        assert!(!taken.is_effective(), "{client:?}: {taken}");
+        third.extend().await.unwrap();
+        third.release().await.unwrap();
+        close(&manager, nodes).await;
+        let manager = client.manager(nodes);
+        let taken = manager.delete_seen("r", &seen).await.unwrap();
+        assert!(taken.is_effective() || readers.iter().all(|guard| !guard.is_valid()), "{taken}");
+    });
+}
+
 /// A reader is named by its token.
 const READERS: &str =
     "ZADD readers 1 0123456789abcdef0123456789abcdef01234567|PEXPIRE readers 60000";

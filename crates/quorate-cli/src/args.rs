@@ -58,21 +58,14 @@ pub(crate) enum Command {
         /// The names of the locks
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
+        #[command(flatten)]
+        under: Under,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Take a lock away from its holder. It is free when its ttl has passed, and nobody overlaps
-    Free {
-        /// The name of the lock
-        name: String,
-        /// Delete the lock: it is free at once, and its holder may go on working until its lease ends
-        #[arg(long)]
-        now: bool,
-        /// Do not ask
-        #[arg(long)]
-        yes: bool,
-    },
+    /// Take a lock away from its holder, and from no other. It is free when its ttl has passed, and nobody overlaps
+    Free(Free),
     /// Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum
     /// can be locked; 78: one server is there twice
     Nodes(Nodes),
@@ -104,6 +97,35 @@ pub(crate) struct Nodes {
     /// The longest ttl of any lock. With --guard-max-ttl it is that one
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     pub(crate) max_ttl: Duration,
+}
+
+/// Under which names `run` has locked.
+#[derive(Args, Debug)]
+pub(crate) struct Under {
+    /// The locks of `run --permits N`: NAME#1 to NAME#N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) permits: Option<u16>,
+    /// The lock of `run --once-per PERIOD` in this period: NAME@NUMBER
+    #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with = "permits")]
+    pub(crate) once_per: Option<Period>,
+}
+
+/// `quorate free`.
+#[derive(Args, Debug)]
+pub(crate) struct Free {
+    /// The name of the lock
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) under: Under,
+    /// Free the lock only if its holder has this label
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Delete the lock: it is free at once, and its holder may go on working until its lease ends
+    #[arg(long)]
+    pub(crate) now: bool,
+    /// Do not ask. Needed without a terminal
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 /// How long to wait for a lock.
@@ -180,6 +202,9 @@ pub(crate) struct Run {
     /// Run the command once per period, on one of all machines: a duration of the Unix clock, or local-day. Waits for no holder, as --no-wait --skip
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["wait", "fenced"], help_heading = "Holding")]
     pub(crate) once_per: Option<Period>,
+    /// With --once-per: run the command once more, if this period is done. While it runs elsewhere, the exit code is 75
+    #[arg(long, requires = "once_per", help_heading = "Holding")]
+    pub(crate) again: bool,
     #[command(flatten)]
     pub(crate) held: Held,
     /// How long before the end of the lease the command is told to stop (TERM). At the end it is killed. Default: 5s, or a third of the validity if that is less

@@ -6,17 +6,20 @@
 //! | `run` | waiting for the lock, and the release after the command |
 //! | `line` | on a terminal: for whom we wait |
 //! | `supervise` | the command under its lease |
+//! | `warnings` | nodes and renewals that fail |
 //! | `child` | the command: its process, and what is below it |
 //! | `begin` | the first step of that process |
 //! | `processes` | the processes below this one |
 //! | `say` | standard error and standard output |
 //! | `interrupts` | what a second interrupt means |
+//! | `warnings` | nodes and renewals that fail |
 //! | `signals` | the signals that are forwarded |
-//! | `show` | `inspect`, `free` |
+//! | `names` | the names of permits and periods, and what is found under them |
+//! | `inspect`, `free` | who holds a lock, and taking it away |
 //! | `check` | `nodes` |
 //! | `record` | `lock`, `extend`, `release` |
 //! | `nodes` | from addresses to a lock manager |
-//! | `period` | the names of permits and periods |
+//! | `period` | the periods of the Unix clock and of the calendar |
 //! | `tips` | tips for a command line that is not understood |
 //! | `exit` | exit codes |
 #![cfg(unix)]
@@ -27,18 +30,21 @@ mod begin;
 mod check;
 mod child;
 mod exit;
+mod free;
+mod inspect;
 mod interrupts;
 mod line;
+mod names;
 mod nodes;
 mod period;
 mod processes;
 mod record;
 mod run;
 mod say;
-mod show;
 mod signals;
 mod supervise;
 mod tips;
+mod warnings;
 
 use std::env;
 use std::process::ExitCode;
@@ -100,8 +106,10 @@ async fn perform(cli: &Cli) -> Result<u8, Failure> {
     let common = &cli.common;
     match &cli.command {
         Command::Run(run) => run::run(common, run).await,
-        Command::Inspect { names, json } => show::inspect(common, names, *json).await,
-        Command::Free { name, now, yes } => show::free(common, name, *now, *yes).await,
+        Command::Inspect { names, under, json } => {
+            inspect::inspect(common, names, under, *json).await
+        }
+        Command::Free(free) => free::free(common, free).await,
         Command::Nodes(nodes) => check::nodes(common, nodes).await,
         Command::Lock { names, wait, held } => record::lock(common, names, wait, held).await,
         Command::Extend => record::extend(common).await,

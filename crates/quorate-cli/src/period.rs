@@ -1,7 +1,6 @@
-//! The names that are locked: of permits, and of periods.
+//! The periods of `--once-per`: those of the Unix clock, and the days of the local calendar.
 
 use std::env;
-use std::num::NonZeroU16;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -18,23 +17,6 @@ const LEAST_PERIOD: Duration = Duration::from_secs(1);
 /// The longest day of a calendar: summer time ends.
 const LONGEST_DAY: Duration = Duration::from_secs(25 * 60 * 60);
 
-/// The names to lock: those given, or the name of the period. With permits, one of them is locked.
-pub(crate) fn names(
-    names: &[String],
-    permits: Option<NonZeroU16>,
-    once_per: Option<Period>,
-) -> Result<Vec<String>, Failure> {
-    match (names, permits, once_per) {
-        ([name], Some(count), _) => {
-            Ok((1..=count.get()).map(|number| format!("{name}#{number}")).collect())
-        }
-        ([name], None, Some(period)) => Ok(vec![format!("{name}@{}", period.now()?)]),
-        (names, None, None) => Ok(names.to_vec()),
-        (_, Some(_), _) => Err(Failure::usage("--permits needs one name")),
-        (_, None, Some(_)) => Err(Failure::usage("--once-per needs one name")),
-    }
-}
-
 impl Period {
     /// The longest time from its begin to its end.
     pub(crate) fn length(self) -> Duration {
@@ -44,19 +26,31 @@ impl Period {
         }
     }
 
-    /// The period that it is now. A number as [`LockManager::once_per`](quorate::LockManager::once_per) has it, or a date:
-    /// two kinds of period never share a name.
-    fn now(self) -> Result<String, Failure> {
+    /// The name of the period that it is now, and its end in Unix time. A number as
+    /// [`LockManager::once_per`](quorate::LockManager::once_per) has it, or a date: two kinds of period never share a name.
+    pub(crate) fn now(self) -> Result<(String, Duration), Failure> {
+        let now = UNIX_EPOCH.elapsed().map_err(Failure::usage)?;
         match self {
             Self::Unix(period) if !(LEAST_PERIOD..=Ttl::MAX).contains(&period) => {
                 Err(Failure::usage(InvalidRequest::Period { period }))
             }
             Self::Unix(period) => {
-                let since_epoch = UNIX_EPOCH.elapsed().map_err(Failure::usage)?;
-                Ok((since_epoch.as_nanos() / period.as_nanos()).to_string())
+                let number = now.as_nanos() / period.as_nanos();
+                let end = u64::try_from((number + 1) * period.as_nanos()).unwrap_or(u64::MAX);
+                Ok((number.to_string(), Duration::from_nanos(end)))
             }
             Self::LocalDay => {
-                DateTime::now(zone()?.as_ref()).map(|now| date(&now)).map_err(Failure::usage)
+                let (zone, minute) = (zone()?, now.as_secs() / 60);
+                let date_at = |minute: u64| {
+                    let seconds = i64::try_from(minute * 60).unwrap_or(i64::MAX);
+                    let time = DateTime::from_timespec(seconds, 0, zone.as_ref());
+                    time.map(|time| date(&time)).map_err(Failure::usage)
+                };
+                let (today, mut end) = (date_at(minute)?, minute + 1);
+                while date_at(end)? == today {
+                    end += 1;
+                }
+                Ok((today, Duration::from_secs(end * 60)))
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::nodes::{CLOSE, builder, label, manager};
 use crate::run::acquire;
 use crate::say;
 use crate::signals::{self, Signals};
+use crate::warnings::Warnings;
 
 /// Acquires a lock and prints its record.
 pub(crate) async fn lock(
@@ -61,6 +62,7 @@ pub(crate) async fn lock(
     }
     // The slower nodes have the lock as well.
     let _ = manager.close(CLOSE).await;
+    Warnings::new(&manager, common.quiet).look();
     failure.map_or(Ok(0), Err)
 }
 

@@ -1,23 +1,24 @@
 //! `quorate run`: a command under a lock.
 
-use std::convert::Infallible;
-use std::future::{IntoFuture as _, pending};
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use quorate::algorithm::lease::SafetyMargin;
 use quorate::backend::{Drift, Ttl};
 use quorate::error::ExtendError;
 use quorate::{LockGuard, LockManager, LockRequest, ReleaseError};
+use tokio::time::Instant;
 
 use crate::args::{Common, Run};
 use crate::child::Running;
 use crate::exit::{Failure, HELD, LOST};
 use crate::line;
+use crate::names::names;
 use crate::nodes::{CLOSE, builder, label};
-use crate::period;
 use crate::say;
 use crate::signals::{self, Signals};
-use crate::supervise::{supervise, warn};
+use crate::supervise::supervise;
+use crate::warnings::{Warnings, await_slower_nodes};
 
 /// How long the command has to stop, unless that is over a third of the validity.
 const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -25,18 +26,31 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 /// Runs the command, and returns the exit code.
 pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
     let kill_after = kill_after(run)?;
-    let names = period::names(&run.names, run.permits, run.once_per)?;
+    let names = names(&run.names, run.permits.map(NonZeroU16::get), run.once_per)?;
+    let names: Vec<String> = names.into_iter().map(|name| name.text).collect();
     let manager = builder(common)?.ttl(run.held.ttl()).label(label(run.held.label.as_deref()));
     let manager = manager.build()?;
     let mut signals = Signals::new().map_err(Failure::usage)?;
-    let result = under_lock(&manager, common, run, &names, kill_after, &mut signals).await;
+    let mut warnings = Warnings::new(&manager, common.quiet);
+    let result =
+        under_lock(&manager, common, run, &names, kill_after, &mut signals, &mut warnings).await;
     let report = manager.close(CLOSE).await;
+    if result.is_ok() {
+        warnings.look();
+    }
     if common.verbose {
         say::line(report);
     }
     match result {
-        Err(Failure { code: HELD, .. }) if run.skip || run.once_per.is_some() => Ok(0),
-        Err(Failure { code: HELD, text }) => Err(Failure::new(run.held_code, text)),
+        Err(Failure { code: HELD, text }) if run.skip || run.once_per.is_some() && !run.again => {
+            if common.verbose {
+                say::line(format!("skipped: {}: {text}", which(run, &names)));
+            }
+            Ok(0)
+        }
+        Err(Failure { code: HELD, text }) => {
+            Err(Failure::new(run.held_code, format!("{}: {text}", which(run, &names))))
+        }
         result => result,
     }
 }
@@ -57,6 +71,23 @@ fn kill_after(run: &Run) -> Result<Duration, Failure> {
     Ok(given)
 }
 
+/// Deletes the mark of a period that is done. A run that is in progress keeps its lock (V7).
+async fn forget(manager: &LockManager, name: &str) -> Result<(), Failure> {
+    let seen = manager.inspect(name).await.map_err(Failure::usage)?;
+    if seen.is_done() {
+        manager.delete_seen(name, &seen).await.map_err(Failure::usage)?;
+    }
+    Ok(())
+}
+
+/// The names of an error: all, or of permits the first and the last.
+fn which(run: &Run, names: &[String]) -> String {
+    match (run.permits, names) {
+        (Some(_), [first, .., last]) => format!("no permit of {first} to {last} is free"),
+        _ => names.join(" "),
+    }
+}
+
 async fn under_lock(
     manager: &LockManager,
     common: &Common,
@@ -64,7 +95,11 @@ async fn under_lock(
     names: &[String],
     kill_after: Duration,
     signals: &mut Signals,
+    warnings: &mut Warnings<'_>,
 ) -> Result<u8, Failure> {
+    if let (true, [name]) = (run.again, names) {
+        forget(manager, name).await?;
+    }
     let request = match run.permits {
         Some(_) => manager.lock_any(names),
         None if run.read => manager.read(names),
@@ -89,16 +124,10 @@ async fn under_lock(
     let mut running = Running::start(run, names, &guard)?;
     let lease = guard.lease();
     let supervised = supervise(&mut running, &lease, kill_after, signals);
-    let warned = async {
-        if !common.quiet {
-            warn(&lease).await;
-        }
-        pending::<Infallible>().await
-    };
     let ended = tokio::select! {
         biased;
         ended = supervised => ended,
-        never = warned => match never {},
+        never = warnings.watch(&lease) => match never {},
     };
     let (lost, unsure) = match run.once_per.filter(|_| ended.code == 0 && ended.stopped.is_none()) {
         // Two periods, so that a machine whose clock is a period slow does not run it again.
@@ -121,6 +150,8 @@ async fn under_lock(
         (None, None, unsure) => {
             if let Some(why) = unsure.filter(|_| !common.quiet) {
                 say::line(why);
+                // That has named the nodes.
+                warnings.is_quiet = true;
             }
             Ok(ended.code)
         }
@@ -140,11 +171,16 @@ pub(crate) async fn acquire(
         Some(wait) => request.timeout(wait),
         None => request.no_wait(),
     };
-    let mut acquiring = request.into_future();
+    let mut acquiring = Box::pin(async {
+        let begun = Instant::now();
+        let guard = request.await?;
+        await_slower_nodes(manager, begun.elapsed()).await?;
+        Ok(guard)
+    });
     let signal = tokio::select! {
         biased;
         signal = signals.next() => signal,
-        acquired = &mut acquiring => return Ok(acquired?),
+        acquired = &mut acquiring => return acquired,
         never = line::show(manager, names, wait) => match never {},
     };
     drop(acquiring);

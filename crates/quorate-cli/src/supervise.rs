@@ -6,11 +6,9 @@ use std::time::{Duration, Instant};
 use quorate::runtime::{Runtime as _, TokioRuntime};
 use quorate::{Lease, LeaseEnd};
 use rustix::process::Signal;
-use tokio::time::sleep;
 
 use crate::child::Running;
 use crate::interrupts::{Interrupt, Interrupts};
-use crate::say;
 use crate::signals::{self, Signals};
 
 /// How often what is left is killed: a process that was just born has not got the last KILL.
@@ -18,9 +16,6 @@ const KILL_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long what is left of a command that has ended is killed. What is still there then cannot be.
 const BURIAL: Duration = Duration::from_secs(1);
-
-/// How often a lease at risk is looked at: a risk that passed and came back meanwhile is one.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// How the command has ended.
 #[derive(Debug)]
@@ -40,20 +35,6 @@ enum Phase {
     Killed {
         at: Instant,
     },
-}
-
-/// Warns once for each time that the lease is at risk. Ends with the lease.
-///
-/// # Cancel safety
-///
-/// The future can be dropped at any time.
-pub(crate) async fn warn(lease: &Lease) {
-    while let Ok(left) = lease.at_risk().await {
-        say::line(format!("a renewal has failed, and {left:.1?} of the lease are left"));
-        while lease.is_at_risk() {
-            sleep(LOOK_AGAIN).await;
-        }
-    }
 }
 
 /// Waits until all of the command has ended, and stops it before the lease ends.

@@ -147,8 +147,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 
     /// Takes `key` away from its holder, and returns what was there; `None` if it was free.
     ///
-    /// A key without a ttl is returned and left as it is. A replaced key lives as long as before: neither shorter nor
-    /// longer (V1).
+    /// A key without a ttl is returned and left as it is, and so is a key that has another holder or reader than
+    /// [`Revoke::of`] says (V7). A replaced key lives as long as before: neither shorter nor longer (V1).
     ///
     /// # Errors
     ///
@@ -460,7 +460,7 @@ mod tests {
         let errors = [
             node.raise(&claim, number).now_or_never().unwrap().unwrap_err(),
             node.inspect(&key).now_or_never().unwrap().unwrap_err(),
-            node.revoke(&key, &Revoke::Delete).now_or_never().unwrap().unwrap_err(),
+            node.revoke(&key, &Revoke::delete()).now_or_never().unwrap().unwrap_err(),
             node.describe().now_or_never().unwrap().unwrap_err(),
             node.server_id().now_or_never().unwrap().unwrap_err(),
             node.hint(&key, Mode::Exclusive).now_or_never().unwrap().unwrap_err(),

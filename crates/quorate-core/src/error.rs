@@ -69,8 +69,8 @@ debug_as_display!(
 #[non_exhaustive]
 pub enum LockError {
     /// Refusals left no quorum, or a guard or an earlier waiter of this manager is in the way. The text names the
-    /// holder by its label if a quorum of nodes did.
-    #[error("held by {}", holder(.0))]
+    /// holder by its label if a quorum of nodes did, and says *done by* of a [mark](crate::LockGuard::keep).
+    #[error("{}", held(.0))]
     Held(QuorumFailure),
     /// No quorum granted in time, and not because of refusals alone: nodes failed or did not reply, the votes
     /// came too late, or no fencing token was agreed on. Whether the lock is held is unknown.
@@ -104,11 +104,11 @@ pub enum LockError {
     Closed,
 }
 
-fn holder(failure: &QuorumFailure) -> String {
+fn held(failure: &QuorumFailure) -> String {
     if failure.is_local() {
-        "another guard or waiter of this manager".to_owned()
+        "held by another guard or waiter of this manager".to_owned()
     } else {
-        failure.of_holder()
+        failure.held()
     }
 }
 

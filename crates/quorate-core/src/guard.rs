@@ -1,10 +1,16 @@
 //! The RAII value that releases a lock on drop.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
+use crate::backend::{Capabilities, Claim, Holder, Mode, Revoke};
+use crate::cluster::Cluster;
 use crate::detached::DetachedLock;
 use crate::error::{ExtendError, LeaseEnd, ReleaseError, Stopped};
 use crate::lease::Lease;
@@ -203,7 +209,8 @@ impl LockGuard {
     /// Ends the lease, and leaves the lock on the nodes for `duration` from now, so that no client acquires it
     /// until then.
     ///
-    /// For work that is done once: what stays on the nodes marks it as done.
+    /// For work that is done once: what stays on the nodes marks it as done. On nodes that keep the order of calls, which
+    /// a pool does not, it reads *done by*, and not *held by*, in inspections and errors of all processes.
     /// The lock is free after `duration`, or after what is left of its ttl, if that is longer. No release and no
     /// close of the manager frees it earlier. `duration` is cut to the range from 1 ms to 100 years. Neither the
     /// longest ttl, nor the hold limit, nor the `max_ttl` of the restart guard bounds it. A node that loses its data
@@ -230,10 +237,12 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// Before the first poll, dropping the future releases the lock. From then on, the lock is kept in the
-    /// background.
+    /// background, where it may read *held*.
     pub async fn keep(mut self, duration: Duration) -> Result<(), ExtendError> {
         self.is_over = true;
-        self.lease.attempt().keep(Ttl::of_mark(duration)).await
+        self.lease.attempt().keep(Ttl::of_mark(duration)).await?;
+        mark(self.lease.cluster(), &self.lease.attempt().claim).await;
+        Ok(())
     }
 
     /// Releases the lock on all nodes, and says whether it was held until then.
@@ -277,6 +286,21 @@ impl LockGuard {
         let failure = result.as_ref().err().map(|error| error as &dyn fmt::Display);
         telemetry::released(self.keys(), outcome, Some(took), held, left, failure);
     }
+}
+
+/// Replaces the value of a lock that is kept by that of a mark, at most for a node timeout. The lock stays without it, too.
+///
+/// A revoke compares and leaves the ttl. Over a pool it could reach the node before the extension, which would then find
+/// another value: none is sent.
+async fn mark(cluster: &Cluster, claim: &Claim) {
+    let (nodes, needed) = (&cluster.nodes, Capabilities::ORDERED | Capabilities::REVOKE);
+    let of = [Holder::new(claim.token().as_bytes())];
+    let how = &Revoke::replace(claim.token().mark()).of(of);
+    let ids = nodes.count().ids().filter(|id| nodes.can(*id, needed));
+    let keys = || claim.keys().iter().filter(|_| claim.mode() == Mode::Exclusive);
+    let calls = ids.flat_map(|id| keys().map(move |key| nodes.backend(id).revoke(key, how)));
+    let calls = join_all(calls.map(|call| AssertUnwindSafe(call).catch_unwind()));
+    let _ = cluster.within(cluster.config.default_node_timeout(), calls).await;
 }
 
 impl Drop for LockGuard {

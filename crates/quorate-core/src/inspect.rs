@@ -51,6 +51,25 @@ impl Inspection {
         self.holdings().first()?.holder.label()
     }
 
+    /// The holder with the most nodes, or each reader that a node has: those from whom
+    /// [`LockManager::revoke_seen`](crate::LockManager::revoke_seen) takes the lock. Empty if all nodes that answered
+    /// are free.
+    #[must_use]
+    pub fn holders(&self) -> Vec<&Holder> {
+        let mut holdings = self.holdings();
+        match holdings.first() {
+            Some(first) if first.is_reader => holdings.retain(|one| one.is_reader),
+            _ => holdings.truncate(1),
+        }
+        holdings.into_iter().map(|holding| holding.holder).collect()
+    }
+
+    /// Whether a quorum of nodes keeps a [mark](crate::LockGuard::keep), which nobody holds: the work is done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.state() == LockState::Held && self.holdings()[0].holder.is_done()
+    }
+
     /// The readers that a quorum of nodes has, if readers [hold](crate::LockManager::read) the lock.
     ///
     /// Only the label of each can be read. The number is that of leases, not of processes.
@@ -134,7 +153,7 @@ impl fmt::Display for Inspection {
         let (held, free, state) = (self.nodes_held(), self.nodes_free(), self.state());
         match state {
             LockState::Held => {
-                f.write_str("held ")?;
+                f.write_str(if self.is_done() { "done " } else { "held " })?;
                 let readers = self.readers();
                 match (readers.len(), self.label()) {
                     (0, Some(label)) => write!(f, "by {label:?} ")?,

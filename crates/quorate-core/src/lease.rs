@@ -14,7 +14,7 @@ use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
 use crate::attempt::Attempt;
 use crate::cluster::Cluster;
-use crate::error::{ExtendError, LeaseEnd, Stopped};
+use crate::error::{ExtendError, LeaseEnd, QuorumFailure, Stopped};
 use crate::resource::Key;
 use crate::runtime::BoxFuture;
 
@@ -95,6 +95,12 @@ impl Lease {
     #[must_use]
     pub fn is_at_risk(&self) -> bool {
         self.attempt.is_at_risk()
+    }
+
+    /// What each node answered to the latest extension that failed, if none has succeeded since. A mutex: no I/O.
+    #[must_use]
+    pub fn failed_extension(&self) -> Option<QuorumFailure> {
+        self.attempt.failed_extension()
     }
 
     /// Runs `future` until the lease ends. See [`LockGuard::run`](crate::LockGuard::run).

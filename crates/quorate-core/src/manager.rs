@@ -11,7 +11,7 @@ use std::time::Duration;
 pub use self::builder::LockManagerBuilder;
 pub use self::close::CloseReport;
 use crate::attempt::Attempt;
-use crate::backend::{BackendError, LockBackend, Revoke, Sighting};
+use crate::backend::{BackendError, Holder, LockBackend, Revoke, Sighting};
 use crate::check::CheckRequest;
 use crate::cluster::Cluster;
 use crate::detached::DetachedLock;
@@ -262,7 +262,42 @@ impl LockManager {
     /// If the future is dropped, some of the nodes may have done it. It is safe to call it again.
     pub async fn revoke(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
         let key = self.lockable(resource)?;
-        self.take_away(key, Revoke::Replace(self.value_of_revoked()?)).await
+        self.take_away(key, Revoke::replace(self.value_of_revoked()?)).await
+    }
+
+    /// Takes the lock on `resource` away from the holder that `seen` shows, as [`revoke`](Self::revoke) does, and from no
+    /// other.
+    ///
+    /// `seen` is an [inspection](Self::inspect) of the same name. Each node compares: a key of a client that has acquired
+    /// the lock since is left alone, and the [`Revocation`] shows it. Of readers, a key is left alone that has a reader who
+    /// was not seen. If `seen` shows no holder, nothing is done.
+    ///
+    /// ```
+    /// use quorate_core::{LockManager, RevokeError};
+    ///
+    /// async fn free_if_held_by(label: &str, locks: &LockManager) -> Result<(), RevokeError> {
+    ///     let seen = locks.inspect("orders:42").await?;
+    ///     if seen.label() == Some(label) {
+    ///         println!("{}", locks.revoke_seen("orders:42", &seen).await?);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`revoke`](Self::revoke).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`revoke`](Self::revoke).
+    pub async fn revoke_seen(
+        &self,
+        resource: impl IntoResource,
+        seen: &Inspection,
+    ) -> Result<Revocation, RevokeError> {
+        let key = self.lockable(resource)?;
+        self.take_away(key, Revoke::replace(self.value_of_revoked()?).of(of(seen))).await
     }
 
     /// Deletes the lock on `resource` on all nodes: it is free at once, and its holder does not know.
@@ -281,12 +316,32 @@ impl LockManager {
     ///
     /// If the future is dropped, some of the nodes may have deleted the lock.
     pub async fn delete(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
-        self.take_away(self.lockable(resource)?, Revoke::Delete).await
+        self.take_away(self.lockable(resource)?, Revoke::delete()).await
+    }
+
+    /// Deletes the lock on `resource` of the holder that `seen` shows, as [`delete`](Self::delete) does, and of no other.
+    ///
+    /// What [`revoke_seen`](Self::revoke_seen) says of `seen` holds here, too. A [mark](LockGuard::keep), of which the
+    /// inspection says that it [is done](Inspection::is_done), can be deleted without risk: nobody works under it.
+    ///
+    /// # Errors
+    ///
+    /// As [`delete`](Self::delete).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`delete`](Self::delete).
+    pub async fn delete_seen(
+        &self,
+        resource: impl IntoResource,
+        seen: &Inspection,
+    ) -> Result<Revocation, RevokeError> {
+        self.take_away(self.lockable(resource)?, Revoke::delete().of(of(seen))).await
     }
 
     async fn take_away(&self, key: Key, how: Revoke) -> Result<Revocation, RevokeError> {
         let found = self.ask_all(|node| node.revoke(&key, &how)).await;
-        Ok(Revocation::new(found, how == Revoke::Delete))
+        Ok(Revocation::new(found, how))
     }
 
     /// Draws the value of a revoked key: a token that is thrown away, with a label that says so (V6).
@@ -401,4 +456,9 @@ impl LockManager {
     pub async fn close(&self, limit: Duration) -> CloseReport {
         close::close(&self.queues, limit).await
     }
+}
+
+/// The holders that an inspection shows.
+fn of(seen: &Inspection) -> Vec<Holder> {
+    seen.holders().into_iter().cloned().collect()
 }

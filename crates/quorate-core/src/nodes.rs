@@ -231,7 +231,7 @@ impl Nodes {
         let change = match (&result, tag.kind) {
             (_, CallKind::Waiting | CallKind::Watch) => Change::None,
             (Ok(_), _) => health.note_answer(now),
-            (Err(_), _) => health.note_failure(now),
+            (Err(error), _) => health.note_failure(Silence::Failed(error.clone()), now),
         };
         let is_back = result.as_ref().err().is_none_or(|error| !is_unanswered(error));
         let await_back = if is_back { std::mem::take(&mut health.await_back) } else { Vec::new() };
@@ -248,14 +248,27 @@ impl Nodes {
         self.health(id).answers(node_timeout, now)
     }
 
+    /// Why the node does not answer; else why it failed last, if it has not gone for 5 s without a failure since.
+    pub(crate) fn last_failure(
+        &self,
+        id: NodeId,
+        node_timeout: Duration,
+        now: Instant,
+    ) -> Option<Silence> {
+        let health = self.health(id);
+        health.silence(node_timeout, now).or_else(|| health.last_failure())
+    }
+
     /// Notes whether the node answered a question that is no call of an attempt or a wait.
     pub(crate) fn note_asked(&self, id: NodeId, is_answer: bool, now: Instant) {
         self.health(id).note_result(is_answer, now);
     }
 
-    /// Notes a node timeout without a reply.
+    /// Notes a node timeout without a reply, or a call that was not sent.
     pub(crate) fn note_silent(&self, id: NodeId, now: Instant) -> Change {
-        self.health(id).note_failure(now)
+        let mut health = self.health(id);
+        let not_sent = health.not_sent.clone();
+        health.note_failure(not_sent.map_or(Silence::NoReply, Silence::Failed), now)
     }
 
     /// The attempt at `slot` is told when this node answers again.

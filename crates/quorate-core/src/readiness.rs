@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::error::Answer;
+use crate::nodes::Silence;
 
 /// What a manager knows of its nodes without asking them. From [`LockManager::nodes`](crate::LockManager::nodes).
 ///
@@ -21,6 +23,7 @@ pub struct NodeReadiness {
     name: Arc<str>,
     is_answering: bool,
     last_answer: Option<Duration>,
+    failure: Option<Answer>,
 }
 
 impl Readiness {
@@ -62,6 +65,16 @@ impl NodeReadiness {
     pub const fn last_answer(&self) -> Option<Duration> {
         self.last_answer
     }
+
+    /// Why a round lately had no vote of the node: its latest error, or *no reply* within a node timeout. `None` once it has
+    /// gone for 5 s without a failure, and answers.
+    ///
+    /// A node that is [the same server](crate::LockError::SameServer) as another one fails with the kind
+    /// [`Identity`](crate::BackendErrorKind::Identity).
+    #[must_use]
+    pub const fn failure(&self) -> Option<&Answer> {
+        self.failure.as_ref()
+    }
 }
 
 impl fmt::Display for Readiness {
@@ -80,7 +93,11 @@ pub(crate) fn readiness(cluster: &Cluster) -> Readiness {
     let known = nodes.count().ids().map(|id| {
         let (is_answering, answered) = nodes.answers(id, node_timeout, now);
         let last_answer = answered.map(|at| now.saturating_duration_since(at));
-        NodeReadiness { name: Arc::clone(nodes.name(id)), is_answering, last_answer }
+        let failure = nodes.last_failure(id, node_timeout, now).map(|why| match why {
+            Silence::NoReply => Answer::NoReply { is_over: true },
+            Silence::Failed(error) => Answer::Failed(error),
+        });
+        NodeReadiness { name: Arc::clone(nodes.name(id)), is_answering, last_answer, failure }
     });
     Readiness { nodes: known.collect(), needed: nodes.count().quorum() }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 pub use self::label::{InvalidLabel, Label};
 pub use self::token::Token;
-pub(crate) use self::token::label_of;
+pub(crate) use self::token::{is_mark, label_of};
 
 /// The name of what a user locks: 1 byte to 1 MiB, of any values.
 ///

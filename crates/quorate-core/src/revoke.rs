@@ -2,10 +2,14 @@
 //!
 //! A revoke replaces the token at each node and leaves the ttl. From then on the holder can neither extend nor
 //! repair, and its lease ends by time before the keys do (T1, T2). So no two clients hold the lock at once.
+//!
+//! Between the look at a lock and the wish to free it, another client may have acquired it. So a revoke can be told which
+//! holder was seen, and each node compares (V7).
 
 use std::fmt;
 use std::time::Duration;
 
+use crate::backend::{Revoke, Sighting};
 use crate::inspect::{Inspection, KeyState, NodeView};
 
 /// The result of a revoke or a delete: what each node kept before it.
@@ -16,12 +20,12 @@ use crate::inspect::{Inspection, KeyState, NodeView};
 #[derive(Clone, Debug)]
 pub struct Revocation {
     found: Inspection,
-    is_deleted: bool,
+    how: Revoke,
 }
 
 impl Revocation {
-    pub(crate) const fn new(found: Inspection, is_deleted: bool) -> Self {
-        Self { found, is_deleted }
+    pub(crate) const fn new(found: Inspection, how: Revoke) -> Self {
+        Self { found, how }
     }
 
     /// What was found. Its [`state`](Inspection::state) says whether there was a lock to take away.
@@ -32,7 +36,8 @@ impl Revocation {
 
     /// What each node kept, in the order in which the nodes are configured.
     ///
-    /// A key with a ttl was replaced or deleted. A key without one was left alone: another program wrote it.
+    /// A key with a ttl was replaced or deleted. A key without one was left alone: another program wrote it. So was the
+    /// key of another holder than the one that was seen.
     #[must_use]
     pub fn nodes(&self) -> &[NodeView] {
         self.found.nodes()
@@ -53,7 +58,7 @@ impl Revocation {
     /// an even number of nodes, the lock may be free only when that has expired, too.
     #[must_use]
     pub fn free_in(&self) -> Duration {
-        if self.is_deleted {
+        if self.how.token.is_none() {
             return Duration::ZERO;
         }
         self.times_left().max().unwrap_or_default()
@@ -61,10 +66,17 @@ impl Revocation {
 
     /// What was left of each key that was taken away.
     fn times_left(&self) -> impl Iterator<Item = Duration> {
-        self.nodes().iter().filter_map(|node| match node.state {
-            KeyState::Held { time_left, .. } => time_left,
-            _ => None,
-        })
+        self.nodes().iter().filter_map(|node| self.taken(&node.state))
+    }
+
+    /// What was left of a key that was taken away; `None` for a key that was not.
+    fn taken(&self, state: &KeyState) -> Option<Duration> {
+        let seen = match state {
+            KeyState::Held { holder, time_left } => Sighting::new(holder.clone(), *time_left),
+            KeyState::Read { readers } => Sighting::of_readers(readers.clone()),
+            _ => return None,
+        };
+        seen.time_left.filter(|_| self.how.takes(&seen))
     }
 
     /// How many nodes have to do it.
@@ -77,14 +89,18 @@ impl fmt::Display for Revocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (done, nodes, needed) = (self.times_left().count(), self.nodes().len(), self.needed());
         f.write_str(if self.is_effective() { "" } else { "not " })?;
-        f.write_str(if self.is_deleted { "deleted" } else { "revoked" })?;
+        let is_deleted = self.how.token.is_none();
+        f.write_str(if is_deleted { "deleted" } else { "revoked" })?;
         write!(f, ": done on {done} of {nodes} nodes, {needed} needed")?;
-        if done > 0 && !self.is_deleted {
+        if done > 0 && !is_deleted {
             write!(f, ", free in {:.1?}", self.free_in())?;
         }
         for NodeView { name, state } in self.nodes() {
             match state {
-                KeyState::Held { time_left: Some(_), .. } => {}
+                _ if self.taken(state).is_some() => {}
+                KeyState::Held { time_left: Some(_), .. } | KeyState::Read { .. } => {
+                    write!(f, "; {name}: {state}, of another, left alone")?;
+                }
                 KeyState::Held { .. } => write!(f, "; {name}: {state}, left alone")?,
                 _ => write!(f, "; {name}: {state}")?,
             }

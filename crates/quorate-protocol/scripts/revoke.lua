@@ -1,13 +1,12 @@
-local held = redis.pcall('GET', KEYS[1])
-if not held then return false end
-if type(held) == 'table' then
-  if not has_readers(KEYS[1]) then return held end
-  held = ''
+local seen, of = seen_at(KEYS[1]), {}
+if not seen or seen.err or seen[1] < 0 then return seen end
+for i = 2, #ARGV do of[ARGV[i]] = true end
+for i = #seen == 2 and 2 or 3, #seen, 2 do
+  if #ARGV > 1 and not of[seen[i]] then return seen end
 end
-local left = redis.call('PTTL', KEYS[1])
-if left >= 0 and ARGV[1] == '' then redis.call('DEL', KEYS[1]) end
-if left >= 0 and ARGV[1] ~= '' then
+if ARGV[1] == '' then redis.call('DEL', KEYS[1]) end
+if ARGV[1] ~= '' then
   local kept = redis.pcall('SET', KEYS[1], ARGV[1], 'KEEPTTL')
-  if kept.err then redis.call('SET', KEYS[1], ARGV[1], 'PX', math.max(left, 1)) end
+  if kept.err then redis.call('SET', KEYS[1], ARGV[1], 'PX', math.max(seen[1], 1)) end
 end
-return {left, held}
+return seen

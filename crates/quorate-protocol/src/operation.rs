@@ -268,13 +268,8 @@ fn script(operation: &Operation, by: By, features: &Features) -> Step {
             queue::refresh(by, key, entry, locks, *choice)
         }
         Operation::Leave { key, entry, also } => queue::leave(by, key, entry, also.as_ref()),
-        Operation::Inspect { key } => {
-            inspect::INSPECT.run(by, 1, key.as_bytes().len()).arg(key.as_bytes())
-        }
-        Operation::Revoke { key, how } => match inspect::revoke(by, key, how, when_full) {
-            Some(command) => command,
-            None => return not_sent(&BackendError::unsupported("this node cannot revoke so")),
-        },
+        Operation::Inspect { key } => inspect::inspect(by, key),
+        Operation::Revoke { key, how } => inspect::revoke(by, key, how, when_full),
         Operation::Describe => describe::command(by),
         _ => return not_sent(&BackendError::unsupported("this node does not know the operation")),
     };

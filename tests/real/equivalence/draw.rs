@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate::FencingToken;
 use quorate::backend::{
-    AcquireOptions, Choice, Claim, Entry, ExtendOptions, FenceHint, Mode, Operation,
+    AcquireOptions, Choice, Claim, Entry, ExtendOptions, FenceHint, Holder, Mode, Operation,
     ReleaseOptions, Revoke, Ttl,
 };
 use quorate::memory::Sim;
@@ -65,8 +65,13 @@ pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Ent
         13 => leave(None),
         14 => leave(other),
         15 => Operation::Hint { key: lock, mode },
-        16 => Operation::Revoke { key: first, how: Revoke::Replace(pick(sim, tokens).clone()) },
-        17 => Operation::Revoke { key: first, how: Revoke::Delete },
+        16 | 17 => {
+            let mut how = Revoke::delete();
+            how.token = (below(2) == 0).then(|| pick(sim, tokens).clone());
+            let of: Vec<_> =
+                (0..below(3)).map(|_| Holder::new(pick(sim, tokens).as_bytes())).collect();
+            Operation::Revoke { key: first, how: if below(2) == 0 { how } else { how.of(of) } }
+        }
         _ => release(Some(number)),
     }
 }

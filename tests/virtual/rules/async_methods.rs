@@ -78,7 +78,7 @@ fn answers(world: &World, node: &Arc<dyn LockBackend>) -> Vec<String> {
         Operation::Leave { key: name.clone(), entry, also: None },
         Operation::Watch { key: name.clone(), entry: None },
         Operation::Inspect { key: name.clone() },
-        Operation::Revoke { key: name.clone(), how: Revoke::Delete },
+        Operation::Revoke { key: name.clone(), how: Revoke::delete() },
         Operation::Release(own, ReleaseOptions::default()),
         Operation::Watch { key: name, entry: None },
         Operation::Describe,

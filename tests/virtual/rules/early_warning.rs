@@ -27,12 +27,15 @@ fn a_renewal_that_fails_puts_a_lease_at_risk_until_one_succeeds() {
             let guard = world.run(world.manager().lock("r").auto_renew()).unwrap();
             world.advance(SECOND);
             assert!(look(&world, &guard).is_none(), "nothing has failed");
+            assert!(guard.lease().failed_extension().is_none());
             world.inject(..2, fault.clone());
             let warned = guard.lease().at_risk();
             let left = world.run(warned).unwrap();
             assert!(guard.is_valid());
             assert_eq!(left, guard.remaining(), "the warning comes with the failure");
             assert!(left > 5 * SECOND, "{left:?} of a validity of 9.4 s");
+            let why = guard.lease().failed_extension().unwrap();
+            assert_eq!(why.failed_nodes().count(), 2, "{why}");
             // As long as the risk lasts, at once, with what is left by then.
             world.advance(SECOND);
             assert_eq!(look(&world, &guard).unwrap().unwrap(), guard.remaining());
@@ -40,6 +43,7 @@ fn a_renewal_that_fails_puts_a_lease_at_risk_until_one_succeeds() {
             world.heal();
             world.advance(3 * SECOND);
             assert!(look(&world, &guard).is_none(), "{fault:?}: a renewal has succeeded");
+            assert!(guard.lease().failed_extension().is_none());
             let next = guard.at_risk().boxed();
             let undisturbed = world.run(select(next, world.sim.sleep(60 * SECOND)));
             let Either::Right(((), next)) = undisturbed else { panic!("no renewal failed") };

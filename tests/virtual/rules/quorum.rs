@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use quorate_core::backend::Capabilities;
 use quorate_core::error::Answer;
 use quorate_core::{
     AdoptError, BackendError, BackendErrorKind, BuildError, ExtendError, LockBackend, LockError,
-    LockManager, ReleaseError,
+    LockManager, ReleaseError, Runtime as _,
 };
 use quorate_memory::{Fault, Value};
 use quorate_protocol::error_of_reply;
@@ -157,6 +158,30 @@ fn q6_one_server_under_two_names_is_refused() {
             assert!(matches!(adopted, Err(AdoptError::SameServer { .. })), "{adopted:?}");
         }
     }
+}
+
+/// The answer of the alias comes after the win. Whoever waits for it knows before the work begins.
+#[test]
+fn q6_an_alias_that_answers_after_the_win_is_a_failure_of_its_node() {
+    let world = World::in_order(2);
+    let sim = world.sim.clone();
+    let alias = Begins::new(&world.nodes[0], move |node, call, _| {
+        let (node, runtime) = (node.clone(), sim.clone());
+        let begins = sim.sleep(20 * MS).map(move |()| drop(begin(&node, call, &runtime)));
+        sim.spawn(Box::pin(begins));
+        Ok(())
+    });
+    let alias: Arc<dyn LockBackend> = Arc::new(alias.named("alias"));
+    let others = world.nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn LockBackend>);
+    let manager = world.over(others.chain([alias]));
+    let guard = world.lock(&manager);
+    let failure = || manager.nodes().nodes()[2].failure().map(ToString::to_string);
+    assert!(guard.is_valid() && failure().is_none(), "a quorum is enough");
+    world.advance(20 * MS);
+    assert_eq!(failure().as_deref(), Some("this is the same server as memory-1"));
+    let known = manager.nodes();
+    let Some(Answer::Failed(error)) = known.nodes()[2].failure() else { panic!("{known}") };
+    assert_eq!(error.kind(), BackendErrorKind::Identity);
 }
 
 /// The second name leads to the first server from now on, as after a fail-over. Replies name no server unasked.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorate_core::backend::Operation;
-use quorate_core::{BackendError, BackendErrorKind, LockManager, Readiness};
+use quorate_core::{BackendError, BackendErrorKind, LockManager, NodeReadiness, Readiness};
 use quorate_memory::{Fault, Sim};
 use quorate_protocol::error_of_reply;
 
@@ -154,5 +154,35 @@ fn a_node_that_may_keep_no_wait_queue_answers() {
             answering(&waiter.locks.nodes()) == [true]
         });
         assert_eq!(always, answers);
+    }
+}
+
+#[test]
+fn a_node_that_fails_has_a_reason_until_it_has_recovered() {
+    for (fault, reason) in [
+        (Fault::Dead, "connection refused"),
+        (Fault::Hung, "no reply"),
+        (failing("NOAUTH Authentication required."), "NOAUTH Authentication required."),
+    ] {
+        let world = World::complete(3);
+        let manager = world.manager();
+        let reasons = || {
+            let known = manager.nodes();
+            let reason = |node: &NodeReadiness| node.failure().map(ToString::to_string);
+            known.nodes().iter().map(reason).collect::<Vec<_>>()
+        };
+        lock(&world, &manager);
+        assert_eq!(reasons(), [None, None, None]);
+        world.inject(1..2, fault);
+        lock(&world, &manager);
+        lock(&world, &manager);
+        let failing = [None, Some(reason.to_owned()), None];
+        assert_eq!(reasons(), failing);
+        world.heal();
+        lock(&world, &manager);
+        assert_eq!(reasons(), failing, "it has answered once");
+        world.advance(5 * SECOND);
+        lock(&world, &manager);
+        assert_eq!(reasons(), [None, None, None]);
     }
 }

@@ -16,6 +16,7 @@ use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
 use crate::waiting::processes::{REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{MS, SECOND, World};
 
+mod seen;
 mod told;
 
 /// Takes a lock away: at once, or at the end of its ttl.

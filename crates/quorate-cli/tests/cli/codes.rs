@@ -198,7 +198,6 @@ fn scenarios(errors: Errors) {
         (good, "run quorate:fence:1 -- true", None, 64, "cannot be locked"),
         (good, "--nodes-file /no/such/file nodes", None, 64, "/no/such/file"),
         (&[], "nodes", None, 64, "no nodes"),
-        (good, "free --now NAME", None, 64, "--yes"),
         (good, "extend", None, 64, "record"),
         (good, "release", None, 64, "record"),
     ];

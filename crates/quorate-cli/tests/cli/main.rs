@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::future_not_send, reason = "tests")]
 
 mod codes;
+mod free;
 mod group;
 mod lease;
 mod nodes;
@@ -20,3 +21,4 @@ mod streams;
 mod support;
 mod terminal;
 mod typing;
+mod warnings;

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use quorate::LockManager;
 use quorate_tests::{Nodes, RedisServer};
+use rustix::process::Signal;
+use serde_json::Value;
 
-use crate::support::{Dir, LONG_PERIOD, Started, quorate, run};
+use crate::support::{Dir, LONG_PERIOD, Started, quorate, run, start};
 
 const MACHINES: usize = 5;
 
@@ -130,4 +132,73 @@ fn once_per_local_day_is_a_day_of_the_local_calendar() {
     let unknown = run("Nowhere/City", "local-day");
     assert_eq!(unknown.code(), Some(64), "{unknown:?}");
     assert!(unknown.err.contains("there is no such time zone"), "{unknown:?}");
+}
+
+/// Its name, when it is done until, and who did it. Under the name of the job as well as with the period.
+#[test]
+fn once_per_a_mark_reads_done_and_can_be_freed() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let run = |words: &[&str]| run(dir, &nodes.addresses(), words);
+    let job = |options: &[&str]| {
+        let words =
+            ["run", "--label", "web-3", "--once-per", "31days", "job", "-c", "echo >> runs"];
+        run(&[&words[..], options].concat())
+    };
+    let count = || dir.read("runs").lines().count();
+    let inspect = |words: &[&str], code| {
+        let seen = run(&[&["inspect", "job"], words].concat());
+        assert_eq!(seen.code(), Some(code), "{seen:?}");
+        seen.out
+    };
+    let period = ["--once-per", "31days"];
+    assert!(inspect(&period, 1).contains(": free on "));
+    // A run that is in progress holds the lock.
+    let script = "echo > started; while [ -e here ]; do sleep 0.05; done";
+    let words = ["run", "--label", "db-1", "--once-per", "31days", "job", "-c", script];
+    let mut running = start(dir, &nodes.addresses(), &words);
+    dir.wait_for("started");
+    for seen in [inspect(&period, 0), inspect(&[], 1)] {
+        assert!(seen.contains(": held by \"db-1\" on "), "{seen}");
+    }
+    let skipped = job(&["-v"]);
+    assert!(skipped.err.contains("skipped: job@"), "{skipped:?}");
+    assert!(skipped.err.contains(": held by \"db-1\" on "), "{skipped:?}");
+    let again = job(&["--again"]);
+    assert!(again.code() == Some(75) && again.err.contains("held by \"db-1\""), "{again:?}");
+    let named = run(&["free", "--now", "--yes", "job"]);
+    assert!(named.code() == Some(0) && named.out.contains("held by \"db-1\""), "{named:?}");
+    assert!(running.is_running());
+    running.signal(Signal::TERM);
+    running.done();
+
+    job(&[]).assert_silent();
+    job(&[]).assert_silent();
+    assert_eq!(count(), 1);
+    let [one, other] = [inspect(&period, 0), inspect(&[], 1)];
+    assert_eq!(Some(&*one), other.lines().nth(1).map(|line| format!("{line}\n")).as_deref());
+    let (name, rest) = one.split_once(": done until ").expect("a mark");
+    let (until, by) = rest.split_once(", by ").unwrap();
+    let until = humantime::parse_rfc3339(until).unwrap().elapsed().unwrap_err().duration();
+    assert!(until <= Duration::from_secs(31 * 24 * 60 * 60), "the end of the period: {until:?}");
+    assert_eq!(by, "\"web-3\" on 3 of 3 nodes\n");
+    let told: Value = serde_json::from_str(&inspect(&["--json"], 1)).unwrap();
+    assert_eq!(
+        (&told["locks"][1]["name"], &told["locks"][1]["state"]),
+        (&name.into(), &"done".into())
+    );
+    let skipped = job(&["-v"]);
+    assert!(
+        skipped.err.contains(&format!("skipped: {name}: done by \"web-3\" on ")),
+        "{skipped:?}"
+    );
+
+    assert_eq!((job(&["--again"]).code(), count()), (Some(0), 2));
+    assert!(inspect(&period, 0).contains("done until "), "it is marked again");
+    for (words, runs) in [(&["--now"][..], 3), (&[], 4), (&period, 5)] {
+        assert_eq!(run(&[&["free", "job"], words].concat()).code(), Some(64), "it needs --yes");
+        let freed = run(&[&["free", "--yes", "job"], words].concat());
+        assert!(freed.code() == Some(0) && freed.out.contains("deleted: done on 3"), "{freed:?}");
+        job(&[]).assert_silent();
+        assert_eq!(count(), runs, "{words:?}");
+    }
 }

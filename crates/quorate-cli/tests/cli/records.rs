@@ -118,7 +118,7 @@ fn inspect_says_who_holds_and_free_takes_it_away() {
     assert_documented("inspect --json", &told);
 
     // Safe: the key stays until its ttl has passed. At once: it is gone.
-    let revoked = run(dir, addresses, &["free", "a"]);
+    let revoked = run(dir, addresses, &["free", "--yes", "a"]);
     assert!(revoked.code() == Some(0) && revoked.out.contains("free in"), "{revoked:?}");
     assert!(nodes[0].pttl("a") > 3_000_000 && inspect(&["a"]).out.contains("revoked"));
     let deleted = run(dir, addresses, &["free", "--now", "--yes", "a"]);

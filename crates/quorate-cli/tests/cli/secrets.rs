@@ -50,7 +50,7 @@ fn a_password_and_a_token_are_printed_nowhere() {
     note(&wrong, &["run", "-v", "lock", "--", "true"], 78);
     note(&wrong, &["nodes"], 69);
     note(&broken, &["run", "-v", "lock", "--", "true"], 78);
-    note(&right, &["free", "lock"], 0);
+    note(&right, &["free", "--yes", "lock"], 0);
     dir.write("go", "");
     let done = started.done();
     assert!(done.err.contains("acquired"), "{done:?}");

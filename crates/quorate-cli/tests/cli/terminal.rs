@@ -11,7 +11,7 @@ use quorate_tests::wait::{eventually, receive};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::support::{Dir, delete, is_alive, pid, quorate, start, take, wait_for_a_waiter};
+use crate::support::{Dir, delete, is_alive, pid, quorate, run, start, take, wait_for_a_waiter};
 
 /// The two ends of a terminal. It goes away with the first.
 pub(crate) fn ends() -> (File, File) {
@@ -24,7 +24,7 @@ pub(crate) fn ends() -> (File, File) {
 }
 
 /// The other end of a terminal.
-struct Terminal {
+pub(crate) struct Terminal {
     master: File,
     slave: File,
     printed: Receiver<Vec<u8>>,
@@ -32,7 +32,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn open() -> Self {
+    pub(crate) fn open() -> Self {
         let (master, slave) = ends();
         let (sender, printed) = channel();
         let mut reader = master.try_clone().unwrap();
@@ -48,13 +48,13 @@ impl Terminal {
     }
 
     /// Starts a command with all three streams on the terminal.
-    fn spawn(&self, mut command: Command) -> Child {
+    pub(crate) fn spawn(&self, mut command: Command) -> Child {
         let end = || self.slave.try_clone().unwrap();
         command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap()
     }
 
     /// Waits until this was printed.
-    fn wait_for(&mut self, text: &str) {
+    pub(crate) fn wait_for(&mut self, text: &str) {
         // A line is written each second.
         for _ in 0..100 {
             if self.text.contains(text) {
@@ -66,9 +66,13 @@ impl Terminal {
         }
         panic!("no {text:?}: {:?}", self.text);
     }
+
+    pub(crate) fn answer(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
 }
 
-fn code(mut child: Child) -> Option<i32> {
+pub(crate) fn code(mut child: Child) -> Option<i32> {
     eventually("the end of a process", || child.try_wait().unwrap().is_some());
     child.wait().unwrap().code()
 }
@@ -166,13 +170,13 @@ fn x3_an_interrupt_key_reaches_the_command_once() {
 fn free_asks_on_a_terminal() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     for (answer, is_freed) in [("n\n", false), ("\n", false), ("y\n", true)] {
-        take(nodes, "lock");
+        run(dir, &nodes.addresses(), &["lock", "lock"]);
         let mut terminal = Terminal::open();
         let mut command = quorate(dir, &nodes.addresses());
         command.args(["free", "--now", "lock"]);
         let asking = terminal.spawn(command);
-        terminal.wait_for("though its holder may go on working? [y/N] ");
-        terminal.master.write_all(answer.as_bytes()).unwrap();
+        terminal.wait_for("though it may go on working? [y/N] ");
+        terminal.answer(answer);
         assert_eq!(code(asking), Some(if is_freed { 0 } else { 64 }), "{answer:?}");
         assert_eq!(nodes.keys_left().is_empty(), is_freed, "{answer:?}");
         delete(nodes, "lock");

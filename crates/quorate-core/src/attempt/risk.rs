@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Attempt, State};
-use crate::error::LeaseEnd;
+use crate::algorithm::attempt::RoundId;
+use crate::error::{LeaseEnd, QuorumFailure};
 
 impl Attempt {
     /// Resolves when the lease is at risk, with what is left of it; an error when it has ended.
@@ -28,12 +29,21 @@ impl Attempt {
         self.end.check(self.cluster().now()).is_ok()
             && self.state.with(self, |state, _| state.is_at_risk())
     }
+
+    /// What the nodes answered to the latest extension that failed, if none has succeeded since.
+    pub(crate) fn failed_extension(self: &Arc<Self>) -> Option<QuorumFailure> {
+        self.state.with(self, |state, _| state.failed().map(|failed| failed.1.clone()))
+    }
 }
 
 impl State {
+    /// The latest extension that failed, if none has succeeded since.
+    fn failed(&self) -> Option<&(RoundId, QuorumFailure)> {
+        self.failed.as_deref().filter(|failed| Some(failed.0) > self.extended)
+    }
+
     /// Whether the latest extension failed, or could not begin in time, and none has succeeded since.
     fn is_at_risk(&self) -> bool {
-        let has_failed = self.failed.as_ref().is_some_and(|failed| Some(failed.0) > self.extended);
-        has_failed || self.renewal.as_ref().is_some_and(|renewal| renewal.is_late)
+        self.failed().is_some() || self.renewal.as_ref().is_some_and(|renewal| renewal.is_late)
     }
 }

@@ -6,7 +6,7 @@ use super::claim::{Claim, Mode};
 use super::description::Description;
 use super::error::BackendError;
 use super::options::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
-use super::sighting::Sighting;
+use super::sighting::{Holder, Sighting};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::wait::{Entry, Refreshed};
 use crate::resource::{Key, Token};
@@ -66,7 +66,7 @@ pub enum Operation {
     Revoke {
         /// The key that is taken away from its holder.
         key: Key,
-        /// What becomes of the key.
+        /// What becomes of the key, and from whom it is taken.
         how: Revoke,
     },
     /// [`LockBackend::describe`](crate::LockBackend::describe).
@@ -85,14 +85,42 @@ pub enum Choice {
     Any,
 }
 
-/// The way in which a key is taken away from its holder.
+/// The way in which a key is taken away, and from which holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Revoke {
-    /// Its value is replaced by a token that nobody keeps, and its ttl goes on.
-    Replace(Token),
-    /// It is deleted.
-    Delete,
+pub struct Revoke {
+    /// The token that replaces the value, while the ttl goes on. `None`: the key is deleted.
+    pub token: Option<Token>,
+    /// The holders from whom it is taken: a key with any other holder or reader is left alone. `None`: from anybody.
+    pub of: Option<Arc<[Holder]>>,
+}
+
+impl Revoke {
+    /// Replaces the value by `token`, whoever holds the key.
+    #[must_use]
+    pub const fn replace(token: Token) -> Self {
+        Self { token: Some(token), of: None }
+    }
+
+    /// Deletes the key, whoever holds it.
+    #[must_use]
+    pub const fn delete() -> Self {
+        Self { token: None, of: None }
+    }
+
+    /// Leaves a key alone that has another holder than these (V7).
+    #[must_use]
+    pub fn of(mut self, holders: impl Into<Arc<[Holder]>>) -> Self {
+        self.of = Some(holders.into());
+        self
+    }
+
+    /// Whether a key that was seen so is taken away: it has a ttl, and no other holder.
+    #[must_use]
+    pub fn takes(&self, seen: &Sighting) -> bool {
+        let is_of = |holder| self.of.as_ref().is_none_or(|of| of.contains(holder));
+        seen.time_left.is_some() && seen.holders().all(is_of)
+    }
 }
 
 /// What a node answered to a call.

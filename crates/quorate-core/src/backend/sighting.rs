@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::resource::label_of;
+use crate::resource::{Token, is_mark, label_of};
 
 /// A key that a node keeps: its holder, and how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,13 @@ impl Sighting {
         let time_left = readers.iter().map(|reader| reader.time_left).max();
         Self { holder: Holder::new(Vec::new()), time_left, readers }
     }
+
+    /// The holder, or each reader.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
+        let is_read = !self.readers.is_empty();
+        let holder = (!is_read).then_some(&self.holder);
+        holder.into_iter().chain(self.readers.iter().map(|one| &one.holder))
+    }
 }
 
 /// The holder of a key, which can be compared. Only its label can be read.
@@ -65,7 +72,22 @@ impl Holder {
         label_of(&self.0)
     }
 
-    pub(crate) fn value(&self) -> &[u8] {
+    /// Whether it holds nothing any more: what it left on the nodes [marks](crate::LockGuard::keep) its work as done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        is_mark(&self.0)
+    }
+
+    /// Whether the value has the form of a token of this library, or of a mark. Other libraries and programs write
+    /// other values.
+    #[must_use]
+    pub fn is_of_quorate(&self) -> bool {
+        self.is_done() || Token::parse(&self.0).is_some()
+    }
+
+    /// The value that a node stores. Do not log it.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
         &self.0
     }
 }

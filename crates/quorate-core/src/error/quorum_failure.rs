@@ -106,15 +106,16 @@ impl QuorumFailure {
         self.nodes.iter().filter(|node| matches!(node.answer, Answer::Refused { .. })).count()
     }
 
-    /// The text behind *held by*: the holder that a quorum named, and each node that failed.
-    pub(super) fn of_holder(&self) -> String {
+    /// Who holds the lock, or has left a mark: the holder that a quorum named, and each node that failed.
+    pub(super) fn held(&self) -> String {
         let nodes = self.nodes.len();
         let Some((holder, count)) = self.holder().filter(|(_, count)| *count > nodes / 2) else {
-            return format!("another client: {self}");
+            return format!("held by another client: {self}");
         };
+        let by = if holder.is_done() { "done by" } else { "held by" };
         let mut text = match holder.label() {
-            Some(label) => format!("{label:?} on {count} of {nodes} nodes"),
-            None => format!("another client on {count} of {nodes} nodes"),
+            Some(label) => format!("{by} {label:?} on {count} of {nodes} nodes"),
+            None => format!("{by} another client on {count} of {nodes} nodes"),
         };
         for node in self.failed_nodes() {
             text.push_str(&format!("; {node}"));

@@ -18,7 +18,7 @@ pub(crate) struct Health {
     /// other is not silent, however long the last one waits.
     silent_since: Option<Instant>,
     /// The error of the last call, if it was not sent.
-    not_sent: Option<BackendError>,
+    pub(super) not_sent: Option<BackendError>,
     /// The error of the last release, if it failed and no call was answered since.
     failed_release: Option<BackendError>,
     /// No gate until then.
@@ -57,10 +57,12 @@ pub(crate) enum Silence {
 }
 
 /// A node that fails.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Failing {
     since: Instant,
     last: Instant,
+    /// Why it failed last.
+    why: Silence,
 }
 
 /// What changed for an operator.
@@ -143,23 +145,30 @@ impl Health {
     }
 
     /// Notes a failure, or a node timeout without a reply.
-    pub(super) fn note_failure(&mut self, now: Instant) -> Change {
+    pub(super) fn note_failure(&mut self, why: Silence, now: Instant) -> Change {
         match &mut self.failing {
             Some(failing) => {
-                failing.last = now;
+                (failing.last, failing.why) = (now, why);
                 Change::None
             }
             None => {
-                self.failing = Some(Failing { since: now, last: now });
+                self.failing = Some(Failing { since: now, last: now, why });
                 Change::Fails
             }
         }
     }
 
+    /// Why the node failed last, if it has not recovered.
+    pub(super) fn last_failure(&self) -> Option<Silence> {
+        self.failing.as_ref().map(|failing| failing.why.clone())
+    }
+
     /// Notes a vote.
     pub(super) fn note_answer(&mut self, now: Instant) -> Change {
         match self.failing {
-            Some(Failing { since, last }) if now.saturating_duration_since(last) >= RECOVERY => {
+            Some(Failing { since, last, .. })
+                if now.saturating_duration_since(last) >= RECOVERY =>
+            {
                 self.failing = None;
                 Change::Recovers { after: now.saturating_duration_since(since) }
             }

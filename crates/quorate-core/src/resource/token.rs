@@ -8,6 +8,9 @@ use crate::entropy::EntropyError;
 
 const ENTROPY: usize = 20;
 
+/// The text before the token in the value of a mark.
+const MARK: &[u8] = b"done:";
+
 /// The number of hexadecimal digits at the front of the value.
 const DIGITS: usize = 2 * ENTROPY;
 
@@ -54,10 +57,16 @@ impl Token {
         Self(Value::Labelled(value.into()))
     }
 
-    /// Parses the value that a node stores.
+    /// The value of the mark that the holder of this token leaves: no holder has it. The label stays.
+    pub(crate) fn mark(&self) -> Self {
+        Self(Value::Labelled([MARK, self.as_bytes()].concat().into()))
+    }
+
+    /// Parses the value that a node stores. A mark is no token.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         match <[u8; DIGITS]>::try_from(value) {
             Ok(digits) => are_digits(&digits).then_some(Self(Value::Bare(digits))),
+            Err(_) if is_mark(value) => None,
             Err(_) => label_of(value).map(|_| Self(Value::Labelled(value.into()))),
         }
     }
@@ -80,9 +89,16 @@ impl Token {
 
 /// The label in a value that a node stores. A value of another library has none (L2).
 pub(crate) fn label_of(value: &[u8]) -> Option<&str> {
+    let value = value.strip_prefix(MARK).unwrap_or(value);
     let (digits, rest) = value.split_at_checked(DIGITS)?;
     let text = rest.strip_prefix(b" ").filter(|_| are_digits(digits))?;
     label::parse(text)
+}
+
+/// Whether a value is that of a mark. The text before the digits keeps it apart from each token, whatever its label.
+pub(crate) fn is_mark(value: &[u8]) -> bool {
+    let digits = value.strip_prefix(MARK).and_then(|value| value.get(..DIGITS));
+    digits.is_some_and(are_digits)
 }
 
 fn are_digits(bytes: &[u8]) -> bool {

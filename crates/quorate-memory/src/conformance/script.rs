@@ -17,6 +17,7 @@
 //! | `notified`, `expired` | waits for all watches, or for the watches of keys that were there |
 //! | `inspect a`, `describe` | what the backend says |
 //! | `revoke a 9`, `delete a` | takes a away from its holder, with the token of holder 9, and says what was there |
+//! | `… of 1 2`, `… of` | only from these holders, or from none |
 //! | `server` | how many servers have replied, if the backend knows it |
 //! | `a`, `a lives 60s` | what the testbed says about the key |
 //! | `expire a`, `list a`, `pass 20ms`, `forget`, `restart` | what the testbed does |
@@ -30,7 +31,7 @@ use quorate_core::backend::{
     AcquireOptions, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint, Holder, Mode,
     Operation, ReleaseOptions, Revoke, Ttl, Vote, Watched,
 };
-use quorate_core::resource::{Key, Resource};
+use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{BackendError, FencingToken, RestartGuard};
 
 use super::bench::{Bench, Checked, TTL, text};
@@ -158,12 +159,13 @@ impl Player<'_> {
             ["inspect", _] => Operation::Inspect { key: key()? },
             ["server"] => Operation::ServerId,
             ["describe"] => Operation::Describe,
-            ["revoke", what, holder] => {
-                let claim = bench.claim("a", holder.parse().map_err(text)?)?;
-                let how = Revoke::Replace(claim.token().clone());
-                Operation::Revoke { key: self.key_of(what)?, how }
+            ["revoke", what, holder, ref of @ ..] => {
+                let how = Revoke::replace(self.token(holder)?);
+                Operation::Revoke { key: self.key_of(what)?, how: self.how(how, of)? }
             }
-            ["delete", what] => Operation::Revoke { key: self.key_of(what)?, how: Revoke::Delete },
+            ["delete", what, ref of @ ..] => {
+                Operation::Revoke { key: self.key_of(what)?, how: self.how(Revoke::delete(), of)? }
+            }
             ["watch", _, ref of @ ..] => {
                 let watched = match bench.watch(key()?, of.first().map(entry)).await {
                     Ok(watched) => watched,
@@ -197,6 +199,17 @@ impl Player<'_> {
             Ok(reply) => self.text(reply, &operation),
             Err(error) => Ok(failed(&error)),
         }
+    }
+
+    /// A revoke, of the holders behind the word `of` if it is there.
+    fn how(&self, how: Revoke, words: &[&str]) -> Result<Revoke, String> {
+        let ["of", holders @ ..] = words else { return Ok(how) };
+        let holder = |name: &&str| Ok(Holder::new(self.token(name)?.as_bytes()));
+        Ok(how.of(holders.iter().map(holder).collect::<Result<Vec<_>, String>>()?))
+    }
+
+    fn token(&self, holder: &str) -> Result<Token, String> {
+        Ok(self.bench.claim("a", holder.parse().map_err(text)?)?.token().clone())
     }
 
     /// An operation with a claim.

@@ -133,29 +133,25 @@ impl Store {
         })
     }
 
-    /// Takes a key away from its holder, and returns what was there. A key without an expiry is left alone.
+    /// Takes a key away from its holder, and returns what was there. A key without an expiry is left alone, and that of
+    /// another holder than those who are meant.
     pub(crate) fn revoke(
         &mut self,
         key: &Key,
         how: &Revoke,
         now: Instant,
     ) -> Result<Option<Sighting>, BackendError> {
-        let held = match self.at(key, now)? {
-            At::Free => return Ok(None),
-            At::Lock(held) => held,
-            At::Readers(_) => b"",
-        };
+        let found = self.inspect(key, now)?;
         let key = key.as_bytes();
-        let found = Sighting::new(Holder::new(held), self.time_left(key, now));
-        match (how, self.end_of(key)) {
-            (_, None) => {}
-            (Revoke::Replace(token), end) => {
+        match &how.token {
+            _ if !found.as_ref().is_some_and(|seen| how.takes(seen)) => {}
+            Some(token) => {
+                let end = self.end_of(key);
                 self.put(key, Value::String(token.as_bytes().to_vec()), end);
             }
-            (Revoke::Delete, _) => self.remove(key),
-            _ => return Err(BackendError::unsupported("this node cannot revoke so")),
+            None => self.remove(key),
         }
-        Ok(Some(found))
+        Ok(found)
     }
 }
 

@@ -31,6 +31,7 @@ flaws! {
     "an inspection returns the holder and the time left, and changes nothing": InspectionHidesTheTtl,
     "a revoke replaces the token and keeps the ttl": RevokeSetsANewTtl RevokeDeletes,
     "a delete frees the key at once": DeleteReplaces,
+    "a key is taken from the holder that is meant, and from no other": RevokesAnyHolder,
     "a key without a ttl is told and left alone, and numbers go on": RevokesKeysWithoutExpiry,
     "a description shows the quarantine": HidesTheQuarantine,
     "a node without an epoch does not vote until its quarantine is over": ServerIdChanges CountsTheUptime QuarantineIsShort GrantsBeforeTheQuarantine QuarantineRefuses,

@@ -226,15 +226,16 @@ impl LockBackend for Wrong {
 
     async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
         let token = Token::draw(|_| Ok(())).unwrap();
-        let found = match (self.flaw, how) {
-            (Flaw::RevokeDeletes, _) => self.node.revoke(key, &Revoke::Delete).await,
-            (Flaw::DeleteReplaces, Revoke::Delete) => {
-                self.node.revoke(key, &Revoke::Replace(token)).await
-            }
-            _ => self.node.revoke(key, how).await,
-        }?;
-        match (self.flaw, how, &found) {
-            (Flaw::RevokeSetsANewTtl, Revoke::Replace(token), Some(_)) => {
+        let mut done = how.clone();
+        match self.flaw {
+            Flaw::RevokeDeletes => done.token = None,
+            Flaw::DeleteReplaces if how.token.is_none() => done.token = Some(token),
+            Flaw::RevokesAnyHolder => done.of = None,
+            _ => {}
+        }
+        let found = self.node.revoke(key, &done).await?;
+        match (self.flaw, &how.token, &found) {
+            (Flaw::RevokeSetsANewTtl, Some(token), Some(_)) => {
                 let ttl = Ttl::try_from(Duration::from_secs(90)).unwrap();
                 let claim = Claim::new([key.clone()], token.clone(), ttl);
                 self.node.extend(&claim, ExtendOptions::default()).await?;

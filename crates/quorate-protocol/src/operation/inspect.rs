@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_core::BackendError;
 use quorate_core::backend::{Holder, Reader, Revoke, Sighting};
-use quorate_core::resource::Key;
+use quorate_core::resource::{Key, Token};
 
 use crate::command::Command;
 use crate::script::{By, Script};
@@ -16,17 +16,19 @@ use crate::value::Value;
 /// It writes nothing, so that a replica and a node out of memory run it, too.
 pub(super) static INSPECT: Script = Script::new(concat!(
     include_str!("../../scripts/has_readers.lua"),
+    include_str!("../../scripts/seen_at.lua"),
     include_str!("../../scripts/inspect.lua")
 ));
 
-/// `ARGV` the value that takes the place of the holder's, or nothing to delete the key. Returns what [`INSPECT`] does,
-/// of before.
+/// `ARGV` the value that takes the place of the holder's, or nothing to delete the key; then the holders that are meant, or
+/// none for all. Returns what [`INSPECT`] does, of before.
 ///
-/// A key without an expiry is left alone. A readers' set is replaced as well, and its value is empty here. `KEEPTTL` leaves
+/// A key without an expiry is left alone, and a key with another holder or reader than those (V7). `KEEPTTL` leaves
 /// the expiry as it is (V1): `SET … PX` with the reply to `PTTL` moves it by a millisecond now and then, since the clock
 /// goes on between the two. It needs Redis 6, so an older server gets that.
 pub(super) static REVOKE: Script = Script::new(concat!(
     include_str!("../../scripts/has_readers.lua"),
+    include_str!("../../scripts/seen_at.lua"),
     include_str!("../../scripts/revoke.lua")
 ));
 
@@ -34,19 +36,28 @@ pub(super) static REVOKE: Script = Script::new(concat!(
 pub(super) static REVOKE_WHEN_FULL: Script = Script::new(concat!(
     "#!lua flags=allow-oom\n",
     include_str!("../../scripts/has_readers.lua"),
+    include_str!("../../scripts/seen_at.lua"),
     include_str!("../../scripts/revoke.lua")
 ));
 
-/// Takes a key away from its holder.
-pub(super) fn revoke(by: By, key: &Key, how: &Revoke, when_full: bool) -> Option<Command> {
-    let value = match how {
-        Revoke::Replace(token) => token.as_bytes(),
-        Revoke::Delete => b"",
-        _ => return None,
-    };
+/// Reads what is at a key.
+pub(super) fn inspect(by: By, key: &Key) -> Command {
     let key = key.as_bytes();
+    INSPECT.run(by, 1, key.len()).arg(key)
+}
+
+/// Takes a key away from its holder. If no holder is meant, it is only read.
+pub(super) fn revoke(by: By, key: &Key, how: &Revoke, when_full: bool) -> Command {
+    let of = how.of.as_deref();
+    if of.is_some_and(<[Holder]>::is_empty) {
+        return inspect(by, key);
+    }
+    let value = how.token.as_ref().map_or(&b""[..], Token::as_bytes);
+    let (key, of) = (key.as_bytes(), of.unwrap_or_default());
+    let size = of.iter().map(|holder| holder.value().len() + 4).sum::<usize>();
     let script = if when_full { &REVOKE_WHEN_FULL } else { &REVOKE };
-    Some(script.run(by, 1, key.len() + value.len()).arg(key).arg(value))
+    let command = script.run(by, 1, key.len() + value.len() + size).arg(key).arg(value);
+    of.iter().fold(command, |command, holder| command.arg(holder.value()))
 }
 
 /// What a script found; `None` if the key is free.

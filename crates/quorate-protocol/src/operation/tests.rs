@@ -144,8 +144,8 @@ fn each_operation_has_its_command() {
         (watch(None), "GET k"),
         (watch(Some(Entry::new(*b"e1"))), "GET k:quorate:e1"),
         (Operation::Inspect { key: key("k") }, "EVALSHA 1 k"),
-        (revoke(Revoke::Replace(claim(&["k"]).token().clone())), "EVALSHA 1 k TOKEN"),
-        (revoke(Revoke::Delete), "EVALSHA 1 k "),
+        (revoke(Revoke::replace(claim(&["k"]).token().clone())), "EVALSHA 1 k TOKEN"),
+        (revoke(Revoke::delete()), "EVALSHA 1 k "),
         (Operation::Describe, "CONFIG GET appendfsync"),
         (Operation::ServerId, "INFO server"),
     ] {
@@ -185,7 +185,7 @@ fn what_sets_a_key_is_one_command_and_all_else_may_have_a_second() {
         (release(&["k"], 9), true),
         (leave(None), true),
         (Operation::Inspect { key: key("k") }, true),
-        (revoke(Revoke::Delete), true),
+        (revoke(Revoke::delete()), true),
         (Operation::Describe, true),
     ] {
         let mut features = features(None);

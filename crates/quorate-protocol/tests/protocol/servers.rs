@@ -246,7 +246,7 @@ async fn what_is_there_is_changed_on_a_full_server_that_can_do_that() {
             _ => None,
         });
         let reader = claim(&["k"]).with_mode(Mode::Shared);
-        let revoke = Operation::Revoke { key: key("k"), how: Revoke::Delete };
+        let revoke = Operation::Revoke { key: key("k"), how: Revoke::delete() };
         for operation in [
             Operation::Extend(reader.clone(), ExtendOptions::default()),
             Operation::Release(reader, ReleaseOptions::default()),

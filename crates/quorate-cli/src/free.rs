@@ -1,0 +1,88 @@
+//! `free`: takes a lock away from the holder that is shown, and from no other.
+
+use std::io::{self, BufRead as _, IsTerminal as _};
+
+use quorate::backend::Holder;
+use quorate::{LockManager, LockState};
+
+use crate::args::{Common, Free};
+use crate::exit::{Failure, HELD, NO_QUORUM};
+use crate::names::{Seen, look, names, others};
+use crate::nodes::manager;
+use crate::say;
+
+/// Takes a lock away, and returns the exit code.
+///
+/// Under a name that is free, the mark of this period is deleted. Permits, and what runs in this period, are named only:
+/// the name does not say whose lock is meant.
+pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
+    let manager = manager(common)?;
+    let given = std::slice::from_ref(&free.name);
+    let mut seen = look(&manager, names(given, free.under.permits, free.under.once_per)?).await?;
+    for other in others(&manager, &seen, &free.under).await? {
+        match other.found.is_done() {
+            true => seen.push(other),
+            false => say::report(other.line())?,
+        }
+    }
+    let mut code = 0;
+    for one in &seen {
+        code = code.max(free_one(&manager, free, one).await?);
+    }
+    Ok(code)
+}
+
+async fn free_one(manager: &LockManager, free: &Free, seen: &Seen) -> Result<u8, Failure> {
+    let (name, found, holders) = (&*seen.name.text, &seen.found, seen.found.holders());
+    if found.state() == LockState::Free {
+        say::report(format!("{name}: was free"))?;
+        return Ok(0);
+    }
+    say::report(seen.line())?;
+    if holders.is_empty() {
+        return Ok(NO_QUORUM);
+    }
+    let is_foreign = !holders.iter().all(|one| one.is_of_quorate());
+    let has_label = |one: &&Holder| free.label.is_none() || one.label() == free.label.as_deref();
+    if is_foreign || !holders.iter().all(has_label) {
+        let why =
+            if is_foreign { "the value is no token of quorate" } else { "it has another label" };
+        say::report(format!("{name}: left alone: {why}"))?;
+        return Ok(HELD);
+    }
+    let (question, deletes) = match (found.is_done(), free.now) {
+        // Nobody works under a mark.
+        (true, _) => ("delete this mark, so that it runs again", true),
+        (_, true) => ("delete the lock of this holder, though it may go on working", true),
+        _ => ("take the lock away from this holder", false),
+    };
+    if !free.yes && !is_confirmed(&format!("{name}: {question}? [y/N] "))? {
+        return Err(Failure::usage("nothing was done"));
+    }
+    let freed = match deletes {
+        true => manager.delete_seen(name, found).await,
+        false => manager.revoke_seen(name, found).await,
+    };
+    let freed = freed.map_err(Failure::usage)?;
+    let (text, code) = match freed.found().state() {
+        _ if freed.is_effective() => (freed.to_string(), 0),
+        LockState::Free => ("was free by then".to_owned(), 0),
+        LockState::Held => {
+            (format!("not freed: another has the lock by now: {}", freed.found()), HELD)
+        }
+        LockState::Unclear => (freed.to_string(), NO_QUORUM),
+    };
+    say::report(format!("{name}: {text}"))?;
+    Ok(code)
+}
+
+/// Asks on a terminal.
+fn is_confirmed(question: &str) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::usage("free needs --yes without a terminal"));
+    }
+    say::text(question.to_owned());
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(Failure::usage)?;
+    Ok(answer.trim().eq_ignore_ascii_case("y"))
+}

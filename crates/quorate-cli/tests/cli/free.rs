@@ -1,0 +1,135 @@
+//! `free`: the lock of the holder that is shown, and no other.
+
+use quorate_tests::Nodes;
+
+use crate::support::{Dir, delete, run, start, take};
+use crate::terminal::{Terminal, code};
+
+/// A command that holds the lock until the file `here` is gone.
+const HOLDS: &str = "echo > $QUORATE_LOCK.started; while [ -e here ]; do sleep 0.05; done";
+
+/// The values at a key.
+fn values(nodes: &Nodes, name: &str) -> Vec<Option<Vec<u8>>> {
+    nodes.iter().map(|node| node.get(name)).collect()
+}
+
+/// While it asks, the holder ends, and another one has the lock.
+#[test]
+fn v7_free_takes_the_lock_of_the_holder_that_it_has_shown_and_of_no_other() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let addresses = &nodes.addresses();
+    for (words, is_other) in [
+        (&["free", "lock"][..], true),
+        (&["free", "lock"], false),
+        (&["free", "--now", "lock"], true),
+        (&["free", "--now", "lock"], false),
+    ] {
+        let lock = |label| {
+            let done = run(dir, addresses, &["lock", "--ttl", "1h", "--label", label, "lock"]);
+            assert_eq!(done.code(), Some(0), "{done:?}");
+        };
+        lock("the first");
+        let mut terminal = Terminal::open();
+        let mut command = crate::support::quorate(dir, addresses);
+        command.args(words);
+        let asking = terminal.spawn(command);
+        terminal.wait_for("held by \"the first\" on ");
+        terminal.wait_for("? [y/N] ");
+        if is_other {
+            delete(nodes, "lock");
+            lock("the next");
+        }
+        let before = values(nodes, "lock");
+        terminal.answer("y\n");
+        if is_other {
+            terminal.wait_for("lock: not freed: another has the lock by now: held by \"the next\"");
+        }
+        assert_eq!(code(asking), Some(if is_other { 75 } else { 0 }), "{words:?}");
+        assert_eq!(values(nodes, "lock") == before, is_other, "{words:?}");
+        delete(nodes, "lock");
+    }
+}
+
+#[test]
+fn free_of_a_free_lock_is_no_error_and_of_a_held_one_needs_yes() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let free = |words: &[&str]| run(dir, &nodes.addresses(), &[&["free", "lock"], words].concat());
+    for words in [&[][..], &["--now"], &["--yes"], &["--label", "web-3"]] {
+        let done = free(words);
+        assert_eq!((done.code(), &*done.out), (Some(0), "lock: was free\n"), "{done:?}");
+    }
+    run(dir, &nodes.addresses(), &["lock", "--ttl", "1h", "--label", "web-3", "lock"]);
+    let before = values(nodes, "lock");
+    for words in [&[][..], &["--now"]] {
+        let done = free(words);
+        assert!(done.code() == Some(64) && done.err.contains("--yes"), "{done:?}");
+        assert!(done.out.contains("held by \"web-3\" on "), "{done:?}");
+    }
+    let other = free(&["--yes", "--label", "web"]);
+    assert!(other.code() == Some(75) && other.out.contains("it has another label"), "{other:?}");
+    assert_eq!(values(nodes, "lock"), before);
+    let done = free(&["--yes", "--label", "web-3"]);
+    assert!(done.code() == Some(0) && done.out.contains("free in "), "{done:?}");
+    assert_ne!(values(nodes, "lock"), before);
+}
+
+/// A value that is no token: another program has it, or another library.
+#[test]
+fn free_leaves_a_value_alone_that_is_no_lock_of_quorate() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    take(nodes, "session");
+    nodes.iter().for_each(|node| node.set("for-ever", "x"));
+    for name in ["session", "for-ever"] {
+        let before = values(nodes, name);
+        for words in [&["free", "--yes", name][..], &["free", "--yes", "--now", name]] {
+            let done = run(dir, &nodes.addresses(), words);
+            assert!(done.code() == Some(75) && done.out.contains("left alone"), "{done:?}");
+            assert_eq!(values(nodes, name), before);
+        }
+    }
+}
+
+#[test]
+fn free_and_inspect_find_the_permits_of_a_name() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let run = |words: &[&str]| run(dir, &nodes.addresses(), words);
+    let words = |label| ["run", "--label", label, "--permits", "2", "job", "-c", HOLDS];
+    let mut holders = ["one", "two"].map(|label| start(dir, &nodes.addresses(), &words(label)));
+    for name in ["job#1.started", "job#2.started"] {
+        dir.wait_for(name);
+    }
+    // The name alone is free, and says where the permits are.
+    let seen = run(&["inspect", "job"]);
+    assert_eq!(seen.code(), Some(1), "{seen:?}");
+    let names = |out: &str| -> Vec<String> {
+        out.lines().map(|line| line.split(": ").next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&seen.out), ["job", "job#1", "job#2"]);
+    assert!(seen.out.contains("held by \"one\"") && seen.out.contains("held by \"two\""));
+    let freed = run(&["free", "--yes", "job"]);
+    assert_eq!((freed.code(), names(&freed.out)), (Some(0), names("job#1: \njob#2: \njob: ")));
+    assert!(nodes[0].pttl("job#1") > 0 && nodes[0].pttl("job#2") > 0, "they are named only");
+    let seen = run(&["inspect", "--permits", "3", "job"]);
+    assert_eq!((seen.code(), names(&seen.out).len()), (Some(1), 3), "{seen:?}");
+    assert_eq!(run(&["inspect", "--permits", "2", "job"]).code(), Some(0));
+    // The one that has this label.
+    let freed = run(&["free", "--now", "--yes", "--permits", "2", "--label", "two", "job"]);
+    assert_eq!(freed.code(), Some(75), "the other has another one: {freed:?}");
+    assert_eq!(freed.out.matches("deleted: done on").count(), 1, "{freed:?}");
+    let stopped = holders[1].done();
+    assert_eq!(stopped.code(), Some(79), "{stopped:?}");
+    let two = ["run", "--no-wait", "--permits", "1", "job", "--", "true"];
+    let three = ["run", "--no-wait", "--permits", "3", "other", "--", "true"];
+    ["other#1", "other#2", "other#3"].iter().for_each(|name| take(nodes, name));
+    let refused = run(&three);
+    let text = "quorate: no permit of other#1 to other#3 is free: held by another client on";
+    assert!(refused.code() == Some(75) && refused.err.starts_with(text), "{refused:?}");
+    assert!([0, 75].contains(&run(&two).code().unwrap()));
+    for words in
+        [["inspect", "--permits", "2", "a", "b"], ["inspect", "--once-per", "1h", "a", "b"]]
+    {
+        assert_eq!(run(&words).code(), Some(64));
+    }
+    std::fs::remove_file(dir.file("here")).unwrap();
+    assert_eq!(holders[0].done().code(), Some(0));
+}

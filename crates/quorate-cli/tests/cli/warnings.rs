@@ -1,0 +1,86 @@
+//! Nodes that fail: one line each, with the reason.
+
+use quorate_tests::proxy::{Mode, Proxy};
+use quorate_tests::wait::eventually;
+use quorate_tests::{Nodes, RedisServer};
+
+use crate::support::{Dir, run, start};
+
+/// Runs a command, and prints a record.
+fn both(dir: &Dir, addresses: &[String], options: &[&str]) -> Vec<String> {
+    let words = [&["run", "lock", "--", "true"][..], &["lock", "--ttl", "1s", "record"]];
+    let done = words.map(|words| run(dir, addresses, &[options, words].concat()));
+    done.map(|done| {
+        assert_eq!(done.code(), Some(0), "{done:?}");
+        done.err
+    })
+    .to_vec()
+}
+
+#[test]
+fn a_node_that_fails_is_one_line_with_the_reason() {
+    let (nodes, dir) = (&Nodes::start(2), &Dir::new());
+    let closed = RedisServer::builder().user("default", "on >pw ~* +@all").start();
+    let hung = RedisServer::start();
+    hung.pause();
+    let refused = format!("redis://{}", quorate_tests::peer::Peer::nowhere());
+    let wrong = closed.address().replace("redis://", "redis://:no@");
+    for (third, reason) in
+        [(wrong, "WRONGPASS"), (refused, "refused"), (hung.address(), "no reply")]
+    {
+        let addresses = &[nodes.addresses(), vec![third.clone()]].concat();
+        let port = third.rsplit(':').next().unwrap();
+        for err in both(dir, addresses, &[]) {
+            let [line] = err.lines().collect::<Vec<_>>()[..] else { panic!("{reason}: {err}") };
+            assert!(line.starts_with("quorate: 127.0.0.1:"), "{line}");
+            assert!(line.contains(&format!("{port} does not vote: ")), "{line}");
+            assert!(line.contains(reason) && !line.contains("no@"), "{line}");
+        }
+        both(dir, addresses, &["-q"]).iter().for_each(|err| assert_eq!(err, "", "{reason}"));
+    }
+    hung.resume();
+    both(dir, &[nodes.addresses(), vec![hung.address()]].concat(), &[]).iter().for_each(|err| {
+        assert_eq!(err, "", "all vote");
+    });
+}
+
+#[test]
+fn q6_one_server_under_two_addresses_is_refused_before_the_command_begins() {
+    let (nodes, dir) = (&Nodes::start(2), &Dir::new());
+    let (one, other) = (nodes[0].address(), nodes[1].address());
+    let alias = one.replace("127.0.0.1", "localhost");
+    for place in 0..3 {
+        let mut addresses = vec![one.clone(), other.clone()];
+        addresses.insert(place, alias.clone());
+        for number in 0..5 {
+            let name = format!("lock-{place}-{number}");
+            let done = run(dir, &addresses, &["run", &name, "-c", "echo ran > ran"]);
+            assert_eq!(done.code(), Some(78), "{done:?}");
+            let done = run(dir, &addresses, &["lock", &name]);
+            assert!(done.code() == Some(78) && done.out.is_empty(), "{done:?}");
+        }
+    }
+    assert_eq!(dir.read("ran"), "");
+    assert!(nodes.keys_left().is_empty(), "{:?}", nodes.keys_left());
+}
+
+/// An address that could not be reached at first leads to another node's server.
+#[test]
+fn q6_one_server_under_two_addresses_that_shows_later_is_one_line() {
+    let (nodes, dir) = (&Nodes::start(2), &Dir::new());
+    let proxy = Proxy::start(nodes[0].port());
+    proxy.set(Mode::Refuse);
+    let addresses = &[nodes.addresses(), vec![proxy.address()]].concat();
+    let script = "echo started > started; while [ -e here ]; do sleep 0.05; done";
+    let words = ["run", "--ttl", "3s", "--kill-after", "100ms", "lock", "-c", script];
+    let mut started = start(dir, addresses, &words);
+    dir.wait_for("started");
+    proxy.set(Mode::Pass);
+    let line = format!(
+        "quorate: 127.0.0.1:{} does not vote: this is the same server as 127.0.0.1:{}\n",
+        proxy.port(),
+        nodes[0].port(),
+    );
+    eventually("a warning", || started.err().contains(&line));
+    assert_eq!(started.done().err.matches(&line).count(), 1);
+}
