@@ -104,12 +104,24 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__free)
-            opts="-q -v -h --now --yes --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --permits --once-per --label --now --yes --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --permits)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --nodes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -134,12 +146,20 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__inspect)
-            opts="-q -v -h --json --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --permits --once-per --json --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --permits)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --nodes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -266,7 +286,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__run)
-            opts="-c -E -q -v -h --read --wait --no-wait --ttl --fenced --label --skip --kill-after --once-per --permits --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-c -E -q -v -h --read --wait --no-wait --ttl --fenced --label --skip --kill-after --once-per --again --permits --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

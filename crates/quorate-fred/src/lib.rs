@@ -65,7 +65,6 @@
 //! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue, and readers |
 //! | `INFO` | the restart guard, finding two addresses of one server, and what `check` reports |
-//! | `TYPE` | `revoke` of a key that is no string |
 //! | `SELECT` | an address with a database |
 //!
 //! The handshake of a connection tries these commands on the key `quorate:probe`, which does not exist. A user who may

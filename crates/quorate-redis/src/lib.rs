@@ -61,7 +61,6 @@
 //! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue, and readers |
 //! | `INFO` | the restart guard; to find two addresses of one server; what `check` reports |
-//! | `TYPE` | `revoke` of a key that is no string |
 //! | `SELECT` | an address with a database |
 //! | `ROLE` | the primary of a Sentinel group ([`sentinel`]) |
 //!
