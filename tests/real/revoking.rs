@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use quorate::{LockManager, LockState, Revocation};
 use quorate_tests::clock::now;
 use quorate_tests::judge::{Hold, Verdict, judge};
-use quorate_tests::wait::within_limit;
+use quorate_tests::wait::{until, within_limit};
 use quorate_tests::{Nodes, Program, RedisServer, Reply};
 
 use crate::client::{Client, all_have, close, on_tokio, with_each_client};
@@ -171,17 +171,25 @@ fn v7_the_next_holder_and_an_unseen_reader_keep_the_lock() {
         assert!(manager.delete_seen("r", &seen).await.unwrap().is_effective(), "{client:?}");
 
         let readers = [manager.read("r").await.unwrap(), manager.read("r").await.unwrap()];
-        all_have(nodes, "r").await;
+        let count = async |readers| {
+            let has = |node: &RedisServer| node.cli(&["ZCARD", "r"]).integer() == readers;
+            until("readers on all nodes", || nodes.iter().all(has)).await;
+        };
+        count(2).await;
         let seen = manager.inspect("r").await.unwrap();
         let third = manager.read("r").await.unwrap();
+        count(3).await;
         let taken = manager.delete_seen("r", &seen).await.unwrap();
         assert!(!taken.is_effective(), "{client:?}: {taken}");
         third.extend().await.unwrap();
         third.release().await.unwrap();
-        close(&manager, nodes).await;
-        let manager = client.manager(nodes);
+        count(2).await;
         let taken = manager.delete_seen("r", &seen).await.unwrap();
-        assert!(taken.is_effective() || readers.iter().all(|guard| !guard.is_valid()), "{taken}");
+        assert!(taken.is_effective(), "{client:?}: {taken}");
+        for guard in readers {
+            assert!(guard.extend().await.is_err(), "{client:?}");
+        }
+        close(&manager, nodes).await;
     });
 }
 
