@@ -44,7 +44,7 @@ _quorate() {
 
     case "${cmd}" in
         quorate)
-            opts="-q -v -h -V --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help --version run inspect free nodes lock extend release"
+            opts="-q -v -h -V --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help --version run inspect free nodes lock extend release"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -55,6 +55,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -74,7 +86,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__extend)
-            opts="-q -v -h --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -85,6 +97,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -104,7 +128,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__free)
-            opts="-q -v -h --now --yes --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --now --yes --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -115,6 +139,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -134,7 +170,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__inspect)
-            opts="-q -v -h --json --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --json --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -145,6 +181,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -164,7 +212,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__lock)
-            opts="-q -v -h --wait --no-wait --ttl --fenced --label --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --wait --no-wait --ttl --fenced --label --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -190,6 +238,18 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --prefix)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -206,7 +266,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__nodes)
-            opts="-q -v -h --json --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --json --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -217,6 +277,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -236,7 +308,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__release)
-            opts="-q -v -h --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -247,6 +319,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -266,7 +350,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__run)
-            opts="-c -E -q -v -h --read --wait --no-wait --ttl --fenced --label --skip --kill-after --once-per --permits --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-c -E -q -v -h --read --wait --no-wait --ttl --fenced --label --skip --kill-after --once-per --permits --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -309,6 +393,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

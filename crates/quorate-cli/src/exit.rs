@@ -9,6 +9,8 @@ use quorate::{LockError, ReleaseError};
 pub(crate) const USAGE: u8 = 64;
 /// No quorum of the nodes can be reached.
 pub(crate) const NO_QUORUM: u8 = 69;
+/// The system has too few file descriptors.
+pub(crate) const OS_ERROR: u8 = 71;
 /// The report cannot be written.
 pub(crate) const UNWRITTEN: u8 = 74;
 /// Held by another until the wait ended.

@@ -14,7 +14,9 @@
 //! | `signals` | the signals that are forwarded |
 //! | `show` | `inspect`, `free`, `nodes` |
 //! | `record` | `lock`, `extend`, `release` |
+//! | `json` | JSON that a terminal may show |
 //! | `nodes` | from addresses to a lock manager |
+//! | `runtime` | the async runtime |
 //! | `exit` | exit codes |
 #![cfg(unix)]
 #![allow(clippy::disallowed_methods, reason = "it waits for processes and for people")]
@@ -24,11 +26,13 @@ mod begin;
 mod child;
 mod exit;
 mod interrupts;
+mod json;
 mod line;
 mod nodes;
 mod processes;
 mod record;
 mod run;
+mod runtime;
 mod say;
 mod show;
 mod signals;
@@ -38,7 +42,6 @@ use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
 
 use crate::args::{Cli, Command};
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
     if words.nth(1).is_some_and(|word| word == begin::WORD) {
         return end(begin::begin(words).map(|never| match never {}));
     }
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => {
             let text = error.render().to_string();
@@ -67,9 +70,9 @@ fn main() -> ExitCode {
             };
         }
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime::build() {
         Ok(runtime) => runtime,
-        Err(error) => return end(Err(Failure::usage(error))),
+        Err(failure) => return end(Err(failure)),
     };
     let result = runtime.block_on(perform(&cli));
     // What is in flight is not waited for: the manager was closed.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::args::Common;
 use crate::exit::{Failure, NO_QUORUM};
+use crate::json::escaped;
 use crate::nodes::manager;
 use crate::say;
 
@@ -33,7 +34,7 @@ pub(crate) async fn inspect(
         }
     }
     if is_json {
-        say::report(json!({ "locks": seen }))?;
+        say::report(escaped(&json!({ "locks": seen })))?;
     }
     Ok(code)
 }
@@ -111,7 +112,7 @@ pub(crate) async fn nodes(common: &Common, is_json: bool) -> Result<u8, Failure>
     match is_json {
         true => {
             let nodes = check.nodes().iter().map(json_of_node).collect::<Vec<_>>();
-            say::report(json!({ "nodes": nodes, "has_quorum": check.has_quorum() }))?;
+            say::report(escaped(&json!({ "nodes": nodes, "has_quorum": check.has_quorum() })))?;
         }
         false => say::report(&check)?,
     }

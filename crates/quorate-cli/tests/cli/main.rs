@@ -2,8 +2,11 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::future_not_send, reason = "tests")]
 
+mod addresses;
 mod codes;
+mod descriptors;
 mod group;
+mod labels;
 mod lease;
 mod nodes;
 mod once;
@@ -18,3 +21,4 @@ mod signals;
 mod streams;
 mod support;
 mod terminal;
+mod tls;

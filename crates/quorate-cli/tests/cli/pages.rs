@@ -74,7 +74,7 @@ fn the_manual_pages_and_the_completions_are_current() {
     }
     // X7 and the exit codes are in them.
     assert!(pages["man/quorate-run.1"].contains("setpriv \\-\\-pdeathsig KILL"));
-    for code in ["64", "69", "75", "78", "79", "126", "127"] {
+    for code in ["64", "69", "71", "75", "78", "79", "126", "127"] {
         assert!(pages["man/quorate.1"].contains(code), "{code}");
     }
 }
