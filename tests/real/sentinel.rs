@@ -178,7 +178,7 @@ fn each_sentinel_is_named_with_what_is_wrong_with_it() {
 /// over TLS with certificates for both sides. A sentinel that is dead comes first.
 #[test]
 fn a_group_has_an_address() {
-    let authority = Authority::make();
+    let authority = Authority::create();
     let open = || RedisServer::builder().tls_of(&authority);
     let primary = open().user("locker", "on >s3rver ~* +@all").start();
     let sentinel = |port| {

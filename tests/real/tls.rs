@@ -74,7 +74,7 @@ fn certificates(client: Option<(&Authority, &str)>, trusted: &Authority) -> TlsC
 
 #[test]
 fn an_authority_and_a_client_certificate_of_ones_own() {
-    let (authority, stranger) = (&Authority::make(), &Authority::make());
+    let (authority, stranger) = (&Authority::create(), &Authority::create());
     let nodes = Nodes::start_with(3, &RedisServer::builder().tls_of(authority));
     let addresses: Vec<_> = nodes.iter().map(RedisServer::tls_address).collect();
     let connect = |count: usize, certificates| {
@@ -99,7 +99,7 @@ fn an_authority_and_a_client_certificate_of_ones_own() {
 
 #[test]
 fn certificates_that_are_none_are_refused() {
-    let authority = Authority::make();
+    let authority = Authority::create();
     for break_it in [
         |it: &mut TlsCertificates| it.root_cert = Some(b"-----BEGIN CERTIFICATE-----\n".to_vec()),
         |it: &mut TlsCertificates| it.client_tls.as_mut().unwrap().client_key = b"no key".to_vec(),

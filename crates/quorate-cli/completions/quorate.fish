@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_quorate_global_optspecs
-    string join \n nodes= nodes-file= prefix= guard-max-ttl= q/quiet v/verbose h/help V/version
+    string join \n nodes= nodes-file= tls-ca= tls-cert= tls-key= prefix= guard-max-ttl= q/quiet v/verbose h/help V/version
 end
 
 function __fish_quorate_needs_command
@@ -25,7 +25,10 @@ function __fish_quorate_using_subcommand
 end
 
 complete -c quorate -n "__fish_quorate_needs_command" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
-complete -c quorate -n "__fish_quorate_needs_command" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_needs_command" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
+complete -c quorate -n "__fish_quorate_needs_command" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
+complete -c quorate -n "__fish_quorate_needs_command" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
+complete -c quorate -n "__fish_quorate_needs_command" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_needs_command" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_needs_command" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_needs_command" -s q -l quiet -d 'Print no warnings'
@@ -49,7 +52,10 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -l ttl -d 'How long
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l label -d 'What others see of the holder. Default: user@host:pid' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l kill-after -d 'How long before the end of the lease the command is told to stop (TERM). At the end it is killed. Default: 5s, or a third of the validity if that is less' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l no-wait -d 'Do not wait for a holder'
@@ -60,7 +66,10 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -s q -l quiet -d 'P
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
-complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l json -d 'Print JSON'
@@ -68,7 +77,10 @@ complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s q -l quiet -
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
-complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l now -d 'Delete the lock: it is free at once, and its holder may go on working until its lease ends'
@@ -79,7 +91,10 @@ complete -c quorate -n "__fish_quorate_using_subcommand free" -s h -l help -d 'P
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l wait -d 'Wait until no node has a problem that passes by itself. Run it before a rolling restart, and after each node of it' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l max-ttl -d 'The longest ttl of any lock. With --guard-max-ttl it is that one' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
-complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l json -d 'Print JSON'
@@ -90,7 +105,10 @@ complete -c quorate -n "__fish_quorate_using_subcommand lock" -l wait -d 'How lo
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l ttl -d 'How long the nodes keep the lock if it is not renewed. Default: 30s' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l label -d 'What others see of the holder. Default: user@host:pid' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
-complete -c quorate -n "__fish_quorate_using_subcommand lock" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l no-wait -d 'Do not wait for a holder'
@@ -99,14 +117,20 @@ complete -c quorate -n "__fish_quorate_using_subcommand lock" -s q -l quiet -d '
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
-complete -c quorate -n "__fish_quorate_using_subcommand extend" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
-complete -c quorate -n "__fish_quorate_using_subcommand release" -l nodes-file -d 'A file with the addresses, one on each line' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand release" -s q -l quiet -d 'Print no warnings'

@@ -1,10 +1,11 @@
 //! The command line.
 
+use std::env;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Locks over a quorum of independent Redis or Valkey nodes.
 #[derive(Debug, Parser)]
@@ -15,6 +16,16 @@ pub(crate) struct Cli {
     pub(crate) common: Common,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Reads the command line. A variable of the environment that is set and empty counts as unset.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let is_empty =
+            |arg: &Arg| arg.get_env().and_then(env::var_os).is_some_and(|text| text.is_empty());
+        let unset = |arg: Arg| if is_empty(&arg) { arg.env(None) } else { arg };
+        Self::from_arg_matches(&Self::command().mut_args(unset).try_get_matches()?)
+    }
 }
 
 /// The end of the help.
@@ -31,9 +42,18 @@ pub(crate) struct Common {
     /// The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them
     #[arg(long = "nodes", value_name = "URL", global = true)]
     pub(crate) nodes: Vec<String>,
-    /// A file with the addresses, one on each line
+    /// A file with the addresses, one on each line. A `#` begins a comment
     #[arg(long, value_name = "FILE", global = true, conflicts_with = "nodes")]
     pub(crate) nodes_file: Option<PathBuf>,
+    /// A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts
+    #[arg(long, value_name = "FILE", global = true, env = "QUORATE_TLS_CA")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// A file with the certificate (PEM) to show to nodes with TLS
+    #[arg(long, value_name = "FILE", global = true, env = "QUORATE_TLS_CERT")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// A file with the key (PEM) of --tls-cert
+    #[arg(long, value_name = "FILE", global = true, env = "QUORATE_TLS_KEY")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Text before the name of each lock
     #[arg(long, value_name = "TEXT", global = true, env = "QUORATE_PREFIX")]
     pub(crate) prefix: Option<String>,

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use crate::args::{Common, Nodes};
 use crate::exit::{Failure, NO_QUORUM, PERMANENT, PROBLEM};
+use crate::json::escaped;
 use crate::nodes::manager;
 use crate::say;
 
@@ -32,7 +33,7 @@ pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure>
         }
     };
     match nodes.json {
-        true => say::report(json_of(&check))?,
+        true => say::report(escaped(&json_of(&check)))?,
         false => say::report(&check)?,
     }
     match (code_of(&check), left) {

@@ -11,6 +11,8 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const NO_QUORUM: u8 = 69;
 /// A node has a problem, and a quorum can be locked.
 pub(crate) const PROBLEM: u8 = 70;
+/// The system has too few file descriptors.
+pub(crate) const OS_ERROR: u8 = 71;
 /// The report cannot be written.
 pub(crate) const UNWRITTEN: u8 = 74;
 /// Held by another until the wait ended.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Common, Under};
 use crate::exit::{Failure, NO_QUORUM};
+use crate::json::escaped;
 use crate::names::{Seen, look, names, others};
 use crate::nodes::manager;
 use crate::say;
@@ -31,23 +32,11 @@ pub(crate) async fn inspect(
     match is_json {
         true => {
             let locks = seen.iter().map(json_of).collect::<Vec<_>>();
-            say::report(escaped(&json!({ "locks": locks }).to_string()))?;
+            say::report(escaped(&json!({ "locks": locks })))?;
         }
         false => seen.iter().try_for_each(|one| say::report(one.line()))?,
     }
     Ok(code)
-}
-
-/// The same JSON in ASCII: no character of a label changes how a terminal shows the others.
-fn escaped(json: &str) -> String {
-    let mut text = String::new();
-    for character in json.chars() {
-        match character.encode_utf16(&mut [0; 2]) {
-            _ if character.is_ascii() => text.push(character),
-            units => units.iter().for_each(|unit| text += &format!("\\u{unit:04x}")),
-        }
-    }
-    text
 }
 
 fn json_of(Seen { name, found: inspection }: &Seen) -> Value {

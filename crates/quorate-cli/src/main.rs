@@ -18,9 +18,11 @@
 //! | `inspect`, `free` | who holds a lock, and taking it away |
 //! | `check` | `nodes` |
 //! | `record` | `lock`, `extend`, `release` |
+//! | `json` | JSON that a terminal may show |
 //! | `nodes` | from addresses to a lock manager |
 //! | `period` | the periods of the Unix clock and of the calendar |
 //! | `tips` | tips for a command line that is not understood |
+//! | `runtime` | the async runtime |
 //! | `exit` | exit codes |
 #![cfg(unix)]
 #![allow(clippy::disallowed_methods, reason = "it waits for processes and for people")]
@@ -33,6 +35,7 @@ mod exit;
 mod free;
 mod inspect;
 mod interrupts;
+mod json;
 mod line;
 mod names;
 mod nodes;
@@ -40,6 +43,7 @@ mod period;
 mod processes;
 mod record;
 mod run;
+mod runtime;
 mod say;
 mod signals;
 mod supervise;
@@ -50,7 +54,6 @@ use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
 
 use crate::args::{Cli, Command};
@@ -64,7 +67,7 @@ fn main() -> ExitCode {
     if words.nth(1).is_some_and(|word| word == begin::WORD) {
         return end(begin::begin(words).map(|never| match never {}));
     }
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => {
             let error = tips::with_tip(error);
@@ -80,9 +83,9 @@ fn main() -> ExitCode {
             };
         }
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime::build() {
         Ok(runtime) => runtime,
-        Err(error) => return end(Err(Failure::usage(error))),
+        Err(failure) => return end(Err(failure)),
     };
     let result = runtime.block_on(perform(&cli));
     // What is in flight is not waited for: the manager was closed.

@@ -1,8 +1,12 @@
 //! From the command line to a lock manager.
 
+use std::path::Path;
 use std::time::Duration;
 use std::{env, fs};
 
+use quorate::redis::redis::{ClientTlsConfig, TlsCertificates};
+use quorate::redis::{ConnectError, RedisNode};
+use quorate::resource::Label;
 use quorate::{LockManager, LockManagerBuilder, RestartGuard};
 
 use crate::args::Common;
@@ -14,9 +18,7 @@ const TTL: Duration = Duration::from_secs(10);
 
 /// The settings of a manager, of which no node has been asked yet.
 pub(crate) fn builder(common: &Common) -> Result<LockManagerBuilder, Failure> {
-    let addresses = addresses(common)?;
-    let nodes = quorate::redis::connect(addresses).map_err(Failure::permanent)?;
-    let mut builder = LockManager::builder(nodes);
+    let mut builder = LockManager::builder(nodes(common)?);
     if let Some(prefix) = &common.prefix {
         builder = builder.key_prefix(prefix.as_bytes());
     }
@@ -33,50 +35,96 @@ pub(crate) fn manager(common: &Common) -> Result<LockManager, Failure> {
     Ok(builder(common)?.ttl(ttl).label(label(None)).build()?)
 }
 
-/// The addresses of the nodes: of the options, of the file, or of the environment.
-fn addresses(common: &Common) -> Result<Vec<String>, Failure> {
-    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
-    let addresses: Vec<String> = match (&common.nodes_file, env::var("QUORATE_NODES")) {
-        _ if !common.nodes.is_empty() => {
-            if common.nodes.iter().any(|address| has_password(address)) && !common.quiet {
-                say::line(
-                    "a password in --nodes can be seen by every user of this machine: \
-                     use QUORATE_NODES or --nodes-file",
-                );
-            }
-            common.nodes.clone()
-        }
-        (Some(file), _) => {
-            let text = fs::read_to_string(file);
-            words(&text.map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?)
-        }
-        (None, Ok(text)) => words(&text),
-        (None, Err(_)) => Vec::new(),
-    };
-    if addresses.is_empty() {
-        return Err(Failure::usage("no nodes: give --nodes, --nodes-file or QUORATE_NODES"));
+/// A node for each address.
+fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
+    let (builder, mut nodes) = (quorate::redis::builder().tls(certificates(common)?), Vec::new());
+    for (place, address) in addresses(common)? {
+        let is_quoted = address.starts_with(['"', '\'']);
+        let marks = if is_quoted { "; leave the quotation marks out" } else { "" };
+        nodes.extend(builder.connect([&address]).map_err(|error| match error {
+            ConnectError::InvalidCertificates { .. } => Failure::usage(error),
+            _ => Failure::permanent(format!("{place}{error}{marks}")),
+        })?);
     }
-    Ok(addresses)
+    Ok(nodes)
 }
 
-/// Whether a password stands behind the user, or in a parameter.
+/// The addresses of the nodes, each behind its place: of the options, of the file, or of the environment.
+fn addresses(common: &Common) -> Result<Vec<(String, String)>, Failure> {
+    if !common.nodes.is_empty() {
+        if common.nodes.iter().any(|address| has_password(address)) && !common.quiet {
+            say::line(
+                "a password in --nodes can be seen by every user of this machine: \
+                 use QUORATE_NODES or --nodes-file",
+            );
+        }
+        return Ok(common.nodes.iter().map(|address| (String::new(), address.clone())).collect());
+    }
+    let (place, text) = match &common.nodes_file {
+        Some(file) => (file.display().to_string(), read(file)?),
+        None => (VARIABLE.to_owned(), env::var(VARIABLE).unwrap_or_default()),
+    };
+    let mut addresses = Vec::new();
+    // Some editors begin a file with a mark.
+    for (at, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+        let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
+        addresses.extend(words.map(|word| (format!("{place}:{}: ", at + 1), word.to_owned())));
+    }
+    match addresses.is_empty() {
+        true => Err(Failure::usage("no nodes: give --nodes, --nodes-file or QUORATE_NODES")),
+        false => Ok(addresses),
+    }
+}
+
+/// The certificates for TLS: without options, those of the system.
+fn certificates(common: &Common) -> Result<TlsCertificates, Failure> {
+    let client_tls = match (&common.tls_cert, &common.tls_key) {
+        (Some(cert), Some(key)) => {
+            let (client_cert, client_key) = (pem(cert, "CERTIFICATE")?, pem(key, "PRIVATE KEY")?);
+            Some(ClientTlsConfig { client_cert, client_key })
+        }
+        (None, None) => None,
+        _ => return Err(Failure::usage("--tls-cert and --tls-key need each other")),
+    };
+    let root_cert = common.tls_ca.as_ref().map(|file| pem(file, "CERTIFICATE")).transpose()?;
+    Ok(TlsCertificates { client_tls, root_cert })
+}
+
+/// Reads a file in which something of this kind stands.
+fn pem(file: &Path, kind: &str) -> Result<Vec<u8>, Failure> {
+    let text = read(file)?;
+    match text.contains(&format!("{kind}-----")) {
+        true => Ok(text.into_bytes()),
+        false => Err(Failure::usage(format!("{}: no {kind} in PEM", file.display()))),
+    }
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(file);
+    text.map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
+}
+
+/// Whether a password stands behind the user, or in a parameter: `pass` or `sentinel_password`.
 fn has_password(address: &str) -> bool {
     let (place, parameters) = address.split_once('?').unwrap_or((address, ""));
     let (scheme, place) = place.split_once("://").unwrap_or(("", place));
     let login = place.rsplit_once('@').filter(|_| !scheme.contains("unix"));
     let password = login.and_then(|(login, _)| login.split_once(':'));
-    password.is_some_and(|(_, password)| !password.is_empty())
-        || parameters.split('&').any(|pair| pair.starts_with("pass="))
+    password.is_some_and(|(_, password)| !password.is_empty()) || parameters.contains("pass")
 }
 
-/// The label of a holder: the one given, or `user@host:pid`.
+/// The label of a holder: the one given, or `user@host:pid`, which never fails.
 pub(crate) fn label(given: Option<&str>) -> String {
-    let user = env::var("USER").or_else(|_| env::var("LOGNAME"));
-    let user = user.unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
+    let name = |variable| env::var(variable).ok().filter(|name| !name.is_empty());
+    let user = name("USER").or_else(|| name("LOGNAME"));
+    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let own = || format!("{user}@{host}:{}", std::process::id());
+    let own = || Label::lossy(&format!("{user}@{host}:{}", std::process::id())).as_str().to_owned();
     given.map_or_else(own, str::to_owned)
 }
+
+/// Has the addresses without an option.
+const VARIABLE: &str = "QUORATE_NODES";
 
 /// How long close waits for the nodes.
 pub(crate) const CLOSE: Duration = Duration::from_secs(2);

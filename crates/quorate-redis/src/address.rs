@@ -13,7 +13,7 @@ pub(crate) fn read(address: &str) -> Result<ConnectionInfo, ConnectError> {
         let features = "tls-rustls or tls-native-tls";
         return Err(ConnectError::missing_feature(address, features));
     }
-    let url = redis::parse_redis_url(address).ok_or_else(|| invalid("it is not a URL"))?;
+    let url = redis::parse_redis_url(address).ok_or_else(|| invalid(NO_URL))?;
     // The lock would be in another place than the one that was meant.
     let is_known = |name: &str| match name {
         "protocol" => true,
@@ -36,6 +36,8 @@ pub(crate) fn read(address: &str) -> Result<ConnectionInfo, ConnectError> {
         invalid(error.to_string().split(" - ").next().unwrap_or_default())
     })
 }
+
+const NO_URL: &str = "it is not a URL; / ? and # in a password are written %2F %3F and %23";
 
 const HAS_TLS: bool = cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"));
 
@@ -71,7 +73,7 @@ mod tests {
         for (text, shown, why) in [
             ("10.0.0.1:6379", "10.0.0.1:6379", "it has no scheme such as redis://"),
             ("http://10.0.0.1", "http://10.0.0.1", "the scheme is unknown"),
-            ("redis://10.0.0.1:99999", "redis://10.0.0.1:99999", "it is not a URL"),
+            ("redis://10.0.0.1:99999", "redis://10.0.0.1:99999", NO_URL),
             ("redis://a.example:7000/x", "redis://a.example:7000/x", "Invalid database number"),
             ("unix:///run/redis.sock?db=x", "unix:///run/redis.sock", "Invalid database number"),
             ("unix://run/redis.sock", "unix://…", "Missing path"),

@@ -39,16 +39,17 @@
 //! | `unix:///path`, `redis+unix://…`, `valkey+unix://…` | yes; `%20` is a space | with `unix-sockets`; a `%` is a `%` |
 //! | … with a login | `unix:///path?user=…&pass=…` | `unix://[user]:password@/path` |
 //! | … with a database | `unix:///path?db=…` | no, see below |
+//! | `redis+sentinel://[[user]:password@]host[:port],…/GROUP`, `rediss+sentinel://…`: the primary of a Sentinel group | yes | no |
 //!
-//! Where fred says no, its own `Config` can say it: see `quorate_fred`. Both refuse the address of a
-//! cluster or of sentinels, an unknown scheme, a parameter that would be ignored, a space before or
-//! after the address, and TLS without a feature for it.
+//! Where fred says no, its own `Config` can say it, except a Sentinel group: see `quorate_fred`. Both refuse the address
+//! of a cluster, an unknown scheme, a parameter that would be ignored, a space before or after the address, several
+//! addresses in one, and TLS without a feature for it.
 //!
 //! A node makes connections of its own: one, and a second one while this process waits for a lock whose queue the node
 //! keeps. `builder()` has a time limit for connecting (`connect_timeout`) and for a connection without replies
 //! (`reply_limit`), and puts connections on a thread that outlives the runtimes of tests or of actix-web
 //! (`own_thread`). `credentials` asks for the login of each new connection. Nodes over a bb8 pool are `redis::pooled` and
-//! `redis::from_pool`. The primary of a Sentinel group is a node by `redis::sentinel`.
+//! `redis::from_pool`. `tls` of the builder of redis takes an authority and a client certificate of your own.
 //!
 //! # Crates
 //!

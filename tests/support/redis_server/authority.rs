@@ -21,7 +21,7 @@ pub struct Certificate {
 
 impl Authority {
     /// Makes an authority that nobody knows.
-    pub fn make() -> Self {
+    pub fn create() -> Self {
         let authority = Self(TempDir::create());
         fs::write(authority.file("config"), CONFIG).expect("a file in our own directory");
         authority.openssl(&format!("req -x509 {KEY} -keyout ca.key -out ca.crt {NAME}authority"));

@@ -2,9 +2,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::future_not_send, reason = "tests")]
 
+mod addresses;
 mod codes;
 mod free;
+mod descriptors;
 mod group;
+mod labels;
 mod lease;
 mod nodes;
 mod once;
@@ -22,3 +25,4 @@ mod support;
 mod terminal;
 mod typing;
 mod warnings;
+mod tls;

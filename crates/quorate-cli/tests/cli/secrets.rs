@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use quorate_tests::{Nodes, RedisServer};
+use quorate_tests::{Authority, Certificate, Nodes, RedisServer};
 
 use crate::support::{Dir, run, start};
 
@@ -60,6 +60,31 @@ fn a_password_and_a_token_are_printed_nowhere() {
     }
 }
 
+/// What fails names the group and its sentinels, and neither of the two logins, nor anything of the key.
+#[test]
+fn the_logins_of_a_group_and_a_key_are_printed_nowhere() {
+    let (authority, dir) = (&Authority::create(), &Dir::new());
+    let Certificate { cert, key } = authority.certify("client");
+    let [ca, cert, key] = [authority.ca(), cert, key].map(|file| file.to_str().unwrap().to_owned());
+    let lines = fs::read_to_string(&key).unwrap();
+    let options = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
+    let sentinel = RedisServer::builder().tls_of(authority).start();
+    let login = "sentinel_username=bob&sentinel_password=battery-staple";
+    for (scheme, port) in [("redis", sentinel.port()), ("rediss", sentinel.tls_port())] {
+        for place in [format!("localhost:{port}/orders"), format!("localhost:{port}/orders/x")] {
+            let address = format!("{scheme}+sentinel://ann:{PASSWORD}@{place}?{login}");
+            for words in [&["nodes"][..], &["run", "-v", "--wait", "10ms", "a", "--", "true"]] {
+                let done = run(dir, &[address.clone()], &[&options[..], words].concat());
+                let printed = format!("{}{}", done.out, done.err);
+                assert!(done.code() >= Some(69) && printed.contains("orders"), "{done:?}");
+                for secret in [PASSWORD, "battery-staple", lines.lines().nth(1).unwrap()] {
+                    assert!(!printed.contains(secret), "{printed}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_password_in_an_option_is_warned_of_and_nothing_else_is() {
     let dir = &Dir::new();
@@ -71,6 +96,9 @@ fn a_password_in_an_option_is_warned_of_and_nothing_else_is() {
         (&node.address_as("", PASSWORD), &[], true),
         ("redis+unix:///run/r.sock?user=ann&pass=x", &[], true),
         ("redis+unix:///run/password.sock", &[], false),
+        ("redis+sentinel://ann:word@127.0.0.1:1/orders", &[], true),
+        ("redis+sentinel://127.0.0.1:1/orders?sentinel_password=word", &[], true),
+        ("redis+sentinel://127.0.0.1:1/orders", &[], false),
         (socket, &[], false),
         (&node.address(), &[], false),
         ("redis://password.example.invalid", &[], false),

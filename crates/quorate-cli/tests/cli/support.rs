@@ -15,6 +15,15 @@ pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
 /// A period that no test sees the end of.
 pub(crate) const LONG_PERIOD: &str = "300days";
 
+/// The defaults of options.
+pub(crate) const VARIABLES: [&str; 5] = [
+    "QUORATE_PREFIX",
+    "QUORATE_GUARD_MAX_TTL",
+    "QUORATE_TLS_CA",
+    "QUORATE_TLS_CERT",
+    "QUORATE_TLS_KEY",
+];
+
 /// A folder for the files of one command. When it is gone, scripts that loop while `here` exists end.
 #[derive(Debug)]
 pub(crate) struct Dir(PathBuf);
@@ -67,7 +76,7 @@ pub(crate) fn quorate(dir: &Dir, addresses: &[String]) -> Command {
 
 /// A program that runs `quorate`, with these nodes in its environment.
 pub(crate) fn with_nodes(mut command: Command, dir: &Dir, addresses: &[String]) -> Command {
-    for name in ["QUORATE_PREFIX", "QUORATE_GUARD_MAX_TTL", "QUORATE_FENCING_TOKEN"] {
+    for name in VARIABLES.into_iter().chain(["QUORATE_FENCING_TOKEN"]) {
         command.env_remove(name);
     }
     command.env("QUORATE_NODES", addresses.join(" ")).current_dir(dir.path()).stdin(Stdio::null());

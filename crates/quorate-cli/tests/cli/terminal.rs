@@ -81,7 +81,7 @@ pub(crate) fn code(mut child: Child) -> Option<i32> {
 fn x9_a_line_on_a_terminal_says_who_holds_it_and_for_how_long() {
     let (nodes, dir, mut terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
     let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
-    let words = ["run", "--label", "web-3 nightly", "orders:42", "-c", script];
+    let words = ["run", "--label", "web-3 \u{202e}nightly", "orders:42", "-c", script];
     let mut holder = start(dir, &nodes.addresses(), &words);
     dir.wait_for("started");
     // The same beside it, without a terminal.
@@ -90,7 +90,7 @@ fn x9_a_line_on_a_terminal_says_who_holds_it_and_for_how_long() {
     let mut command = quorate(dir, &nodes.addresses());
     command.args(words);
     let waiting = terminal.spawn(command);
-    terminal.wait_for("\r\x1b[Korders:42: held by \"web-3 nightly\", ");
+    terminal.wait_for("\r\x1b[Korders:42: held by \"web-3 \\u{202e}nightly\", ");
     terminal.wait_for("s left; waiting for 1 s of 3600 s");
     terminal.wait_for("waiting for 2 s of 3600 s");
     dir.write("go", "");

@@ -1,0 +1,98 @@
+//! Nodes that are reached over TLS, and the primaries of Sentinel groups.
+
+use quorate_tests::peer::Peer;
+use quorate_tests::{Authority, Certificate, Nodes, RedisServer, TEST_CA};
+
+use crate::support::{Dir, Started, quorate, run};
+
+/// The three files, as options or as variables.
+fn files(authority: &Authority, name: &str) -> [String; 3] {
+    let Certificate { cert, key } = authority.certify(name);
+    [authority.ca(), cert, key].map(|file| file.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn nodes_are_reached_over_tls() {
+    let dir = &Dir::new();
+    let open = Nodes::start_with(3, &RedisServer::builder().tls());
+    let addresses: Vec<_> = open.iter().map(RedisServer::tls_address).collect();
+    run(dir, &addresses, &["--tls-ca", TEST_CA, "run", "a", "--", "true"]).assert_silent();
+    let seen = run(dir, &addresses, &["inspect", "a", "--tls-ca", TEST_CA]);
+    assert!(seen.out.contains("free on 3 of 3 nodes"), "{seen:?}");
+    let unknown = run(dir, &addresses, &["run", "--wait", "100ms", "a", "--", "true"]);
+    assert!(unknown.code() == Some(69) && unknown.err.contains("certificate"), "{unknown:?}");
+}
+
+#[test]
+fn a_certificate_of_the_client_is_shown_to_nodes_that_want_one() {
+    let (authority, dir) = (&Authority::create(), &Dir::new());
+    let closed = Nodes::start_with(3, &RedisServer::builder().tls_of(authority));
+    let addresses: Vec<_> = closed.iter().map(RedisServer::tls_address).collect();
+    let [ca, cert, key] = &files(authority, "client");
+    let options = ["--tls-ca", ca, "--tls-cert", cert, "--tls-key", key];
+    let words = ["run", "a", "--", "true"];
+    run(dir, &addresses, &[&options[..], &words].concat()).assert_silent();
+    let with = |values: [&str; 3], wait| {
+        let mut command = quorate(dir, &addresses);
+        for (name, value) in
+            ["QUORATE_TLS_CA", "QUORATE_TLS_CERT", "QUORATE_TLS_KEY"].iter().zip(values)
+        {
+            command.env(name, value);
+        }
+        command.args(["run", "--wait", wait, "a", "--", "true"]);
+        Started::spawn(command, dir).done()
+    };
+    with([ca, cert, key], "30s").assert_silent();
+    dir.write("empty.pem", "");
+    dir.write("broken.pem", "-----BEGIN CERTIFICATE-----\n");
+    let other = authority.certify("other").key;
+    for (values, code, why) in [
+        (["", cert, ""], 64, "--tls-cert and --tls-key need each other"),
+        (["", "", key], 64, "--tls-cert and --tls-key need each other"),
+        (["/no/ca.pem", cert, key], 64, "/no/ca.pem: No such file"),
+        ([ca, "/no/cert.pem", key], 64, "/no/cert.pem: No such file"),
+        ([ca, cert, "/no/key.pem"], 64, "/no/key.pem: No such file"),
+        (["empty.pem", cert, key], 64, "empty.pem: no CERTIFICATE in PEM"),
+        ([ca, cert, cert], 64, "client.crt: no PRIVATE KEY in PEM"),
+        (["broken.pem", cert, key], 64, "the certificates for TLS, or the key, are not PEM"),
+        ([ca, cert, other.to_str().unwrap()], 78, "KeyMismatch"),
+        ([ca, "", ""], 69, "CertificateRequired"),
+    ] {
+        let done = with(values, if code == 69 { "100ms" } else { "30s" });
+        assert!(done.code() == Some(code) && done.err.contains(why), "{why}: {done:?}");
+    }
+}
+
+/// Over TCP, and over TLS with certificates for both sides: three groups, of which one has no server.
+#[test]
+fn the_primaries_of_sentinel_groups_are_nodes() {
+    let (authority, dir) = (&Authority::create(), &Dir::new());
+    let [ca, cert, key] = &files(authority, "client");
+    let open = || RedisServer::builder().tls_of(authority);
+    let primaries = Nodes::start_with(2, &open().user("locker", "on >s3rver ~* +@all"));
+    for is_tls in [false, true] {
+        let (scheme, host) = if is_tls { ("rediss", "localhost") } else { ("redis", "127.0.0.1") };
+        let groups = primaries.iter().map(|primary| {
+            let own = open().config("tls-replication", &[if is_tls { "yes" } else { "no" }]);
+            let port = |of: &RedisServer| if is_tls { of.tls_port() } else { of.port() };
+            let sentinel = own.user("default", "on >s3ntinel ~* +@all");
+            let sentinel = sentinel.sentinel_of("orders", port(primary)).start();
+            let (dead, port) = (Peer::nowhere(), port(&sentinel));
+            let address = format!(
+                "{scheme}+sentinel://locker:s3rver@{dead},{host}:{port}/orders?sentinel_password=s3ntinel"
+            );
+            (sentinel, address)
+        });
+        let (_sentinels, mut addresses): (Vec<_>, Vec<_>) = groups.unzip();
+        addresses.push(format!("{scheme}+sentinel://{}/orders", Peer::nowhere()));
+        let options = ["--tls-ca", ca, "--tls-cert", cert, "--tls-key", key, "run", "-v"];
+        let words = ["--fenced", "a", "-c", "echo $QUORATE_FENCING_TOKEN"];
+        let done = run(dir, &addresses, &[&options[..], &words].concat());
+        assert_eq!(done.code(), Some(0), "{done:?}");
+        assert!(done.out.trim().parse::<u64>().is_ok(), "{done:?}");
+        assert!(!done.err.contains("s3rver") && !done.err.contains("s3ntinel"), "{done:?}");
+        for primary in primaries.iter() {
+            assert_ne!(primary.info("cmdstat_role"), "", "the sentinel was asked, and the primary");
+        }
+    }
+}
