@@ -384,7 +384,7 @@ async fn perform<B: LockBackend + ?Sized>(backend: &B, call: &Call) -> CallResul
         Operation::Revoke { key, how } => {
             return backend.revoke(key, how).await.map(CallReply::Sighted);
         }
-        Operation::Describe => return backend.describe().await.map(CallReply::Described),
+        Operation::Describe => return backend.describe().await.map(CallReply::from),
         Operation::ServerId => {
             let id = backend.server_id().await?;
             return Ok(CallReply::ServerId(id.map(Arc::from)));

@@ -212,7 +212,7 @@ impl CheckRequest {
         match described {
             Some(Ok(told)) => {
                 report.abilities = report.abilities.without(told.lacks);
-                let longest_ttl = self.longest_ttl.unwrap_or(config.ttl.max(LONGEST_TTL));
+                let longest_ttl = self.longest_ttl.unwrap_or_else(|| config.ttl.max(LONGEST_TTL));
                 report.problems = of_description(&told, config.restart_guard, longest_ttl);
                 report.description = Some(told);
             }

@@ -117,7 +117,7 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
     }
 
     async fn describe(&self) -> Result<Description, BackendError> {
-        let read = |reply| if let CallReply::Described(it) = reply { Some(it) } else { None };
+        let read = |reply| if let CallReply::Described(it) = reply { Some(*it) } else { None };
         self.ask(Operation::Describe, read).await
     }
 

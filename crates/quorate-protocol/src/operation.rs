@@ -148,7 +148,7 @@ pub(crate) fn next(
         return match (operation, form) {
             (Operation::Describe, Form::Script(_)) => match describe::of_script(&reply, features) {
                 Ok(None) => Step::Send(describe::info(), Form::Plain),
-                told => Step::Done(told.map(|told| CallReply::Described(told.unwrap_or_default()))),
+                told => Step::Done(told.map(|told| told.unwrap_or_default().into())),
             },
             _ => Step::Done(meaning(operation, form, reply, features)),
         };
@@ -200,7 +200,7 @@ pub(crate) fn next(
     if matches!(operation, Operation::Describe) && lacks.contains(&error.kind()) {
         return match form {
             Form::Plain => {
-                Step::Done(describe::of_plain(Err(error), features).map(CallReply::Described))
+                Step::Done(describe::of_plain(Err(error), features).map(CallReply::from))
             }
             _ => Step::Send(describe::info(), Form::Plain),
         };
@@ -314,7 +314,7 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
             return inspect::sighted(&reply).map(CallReply::Sighted);
         }
         Operation::Describe => {
-            return describe::of_plain(Ok(&reply), features).map(CallReply::Described);
+            return describe::of_plain(Ok(&reply), features).map(CallReply::from);
         }
         Operation::ServerId => return features::server_id(&reply).map(CallReply::ServerId),
         _ => return Err(reply.unexpected("an operation")),

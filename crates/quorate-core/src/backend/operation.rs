@@ -109,10 +109,16 @@ pub enum CallReply {
     Watched(bool),
     /// To an inspection, and to a revoke: what was at the key.
     Sighted(Option<Sighting>),
-    /// To a describe.
-    Described(Description),
+    /// To a describe. Boxed: it is far larger than the others.
+    Described(Box<Description>),
     /// To the question for the server's id.
     ServerId(Option<Arc<str>>),
+}
+
+impl From<Description> for CallReply {
+    fn from(told: Description) -> Self {
+        Self::Described(Box::new(told))
+    }
 }
 
 impl From<Reply> for CallReply {

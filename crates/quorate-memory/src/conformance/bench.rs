@@ -98,7 +98,7 @@ impl Bench<'_> {
             }
             Operation::Inspect { key } => CallReply::Sighted(backend.inspect(key).await?),
             Operation::Revoke { key, how } => CallReply::Sighted(backend.revoke(key, how).await?),
-            Operation::Describe => CallReply::Described(backend.describe().await?),
+            Operation::Describe => backend.describe().await?.into(),
             _ => CallReply::ServerId(backend.server_id().await?.map(Arc::from)),
         })
     }

@@ -92,7 +92,7 @@ impl LockBackend for MemoryNode {
     }
 
     async fn describe(&self) -> Result<Description, BackendError> {
-        reply!(self, Operation::Describe, Described)
+        reply!(self, Operation::Describe, Described).map(|told| *told)
     }
 
     async fn server_id(&self) -> Result<Option<String>, BackendError> {

@@ -60,7 +60,7 @@ impl State {
                 if let Some((is_known, max_ttl)) = store.epoch(&server, now) {
                     (told.is_known_to_guard, told.guard_max_ttl) = (is_known, Some(max_ttl));
                 }
-                CallReply::Described(told)
+                told.into()
             }
             Operation::ServerId if server.hides => return Err(no_info()),
             Operation::ServerId => CallReply::ServerId(Some(server.id)),

@@ -385,7 +385,7 @@ fn described(features: &mut Features, replies: Vec<Value>) -> (Description, Vec<
         step = next(&Operation::Describe, form, reply, features);
     }
     match done(step) {
-        Ok(CallReply::Described(told)) => (told, asked),
+        Ok(CallReply::Described(told)) => (*told, asked),
         other => panic!("{other:?}"),
     }
 }
