@@ -29,7 +29,7 @@ use self::wanted::Kind;
 pub(crate) use self::wanted::{Patience, Wanted, Wishes};
 use crate::attempt::Attempt;
 use crate::error::LockError;
-use crate::tickets::LocalQueues;
+use crate::tickets::Inner;
 
 /// Acquires a lock.
 ///
@@ -39,7 +39,7 @@ use crate::tickets::LocalQueues;
 ///
 /// Dropping the future releases in the background what was acquired.
 pub(crate) async fn acquire(
-    manager: &Arc<LocalQueues>,
+    manager: &Arc<Inner>,
     wanted: &Wanted,
 ) -> Result<Arc<Attempt>, LockError> {
     match wanted.kind() {

@@ -37,7 +37,7 @@ use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::given_up::Givers;
 use crate::late::{Actor, LateLock};
 use crate::telemetry;
-use crate::tickets::{GivenOn, LocalQueues, Turn};
+use crate::tickets::{GivenOn, Inner, Turn};
 use crate::waiting::Awaited;
 use crate::wakers::Wakers;
 
@@ -48,7 +48,7 @@ pub(crate) use self::sides::{AttemptOptions, NotWon};
 ///
 /// What stands here beside the state can be read without its lock.
 pub(crate) struct Attempt {
-    pub(crate) queues: Arc<LocalQueues>,
+    pub(crate) manager: Arc<Inner>,
     pub(crate) claim: Claim,
     /// How the claim is acquired.
     acquire: AcquireOptions,
@@ -163,7 +163,7 @@ impl Effects {
 
 impl Attempt {
     pub(crate) fn cluster(&self) -> &Cluster {
-        &self.queues.cluster
+        &self.manager.cluster
     }
 
     fn node_timeout(&self) -> Duration {

@@ -24,7 +24,7 @@ use crate::cluster::Cluster;
 use crate::inspect::reply;
 use crate::resource::{Key, Token};
 use crate::runtime::BoxFuture;
-use crate::tickets::LocalQueues;
+use crate::tickets::Inner;
 
 /// The longest ttl of any lock, if neither a restart guard nor the caller says it.
 const LONGEST_TTL: Duration = Duration::from_secs(600);
@@ -157,14 +157,14 @@ impl fmt::Display for NodeReport {
 #[derive(Clone, Debug)]
 #[must_use = "a check does nothing until it is awaited"]
 pub struct CheckRequest {
-    queues: Arc<LocalQueues>,
+    manager: Arc<Inner>,
     longest_ttl: Option<Duration>,
     begins_quarantine: bool,
 }
 
 impl CheckRequest {
-    pub(crate) const fn new(queues: Arc<LocalQueues>) -> Self {
-        Self { queues, longest_ttl: None, begins_quarantine: false }
+    pub(crate) const fn new(manager: Arc<Inner>) -> Self {
+        Self { manager, longest_ttl: None, begins_quarantine: false }
     }
 
     /// The longest ttl of any lock on these nodes, by any client: for so long a node that restarted and kept nothing is
@@ -185,7 +185,7 @@ impl CheckRequest {
 
     /// Asks all nodes at once. No task is spawned.
     async fn check(self) -> Check {
-        let reports = self.queues.cluster.nodes.count().ids().map(|id| self.report(id));
+        let reports = self.manager.cluster.nodes.count().ids().map(|id| self.report(id));
         let mut reports = join_all(reports).await;
         let servers = reports.iter().map(|node| node.description.as_ref()?.server_id.clone());
         let servers: Vec<Option<Arc<str>>> = servers.collect();
@@ -203,7 +203,7 @@ impl CheckRequest {
 
     /// Asks one node: for its description, and then for a lock. Each may take a node timeout.
     async fn report(&self, id: NodeId) -> NodeReport {
-        let Cluster { config, nodes, runtime, .. } = &*self.queues.cluster;
+        let Cluster { config, nodes, runtime, .. } = &*self.manager.cluster;
         let waited = config.default_node_timeout();
         let deadline = saturating_add(runtime.now(), waited);
         let described = reply(&**runtime, deadline, nodes.backend(id).describe()).await;
@@ -238,7 +238,7 @@ impl CheckRequest {
 
     /// Sets `key` and deletes it, as a lock does. Returns how long it took to set it.
     async fn set_and_delete(&self, id: NodeId, key: &Key) -> Result<Duration, BackendError> {
-        let Cluster { config, nodes, runtime, .. } = &*self.queues.cluster;
+        let Cluster { config, nodes, runtime, .. } = &*self.manager.cluster;
         let token = Token::draw(|bytes| runtime.fill_random(bytes)).map_err(|error| {
             BackendError::new(BackendErrorKind::Other, error.to_string()).not_sent()
         })?;

@@ -24,7 +24,7 @@ use crate::request::LockRequest;
 use crate::resource::{IntoResource, IntoResources, InvalidResource, Key, Label, Resources, Token};
 use crate::revoke::Revocation;
 use crate::runtime::{BoxFuture, EntropyError};
-use crate::tickets::LocalQueues;
+use crate::tickets::Inner;
 
 /// Acquires locks on a fixed set of nodes. Cheap to clone.
 ///
@@ -44,7 +44,7 @@ use crate::tickets::LocalQueues;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LockManager {
-    queues: Arc<LocalQueues>,
+    inner: Arc<Inner>,
 }
 
 impl LockManager {
@@ -56,11 +56,11 @@ impl LockManager {
     }
 
     pub(crate) fn new(cluster: Cluster) -> Self {
-        Self { queues: LocalQueues::new(Arc::new(cluster)) }
+        Self { inner: Inner::new(Arc::new(cluster)) }
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
-        &self.queues.cluster
+        &self.inner.cluster
     }
 
     /// Acquires a lock on `resources`, waiting until it is free.
@@ -117,7 +117,7 @@ impl LockManager {
 
     /// A request for names that may be invalid.
     pub(crate) fn request(&self, resources: Result<Resources, InvalidResource>) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.queues), resources)
+        LockRequest::new(Arc::clone(&self.inner), resources)
     }
 
     /// Acquires a lock on `resources` if no other client or task has it, and waits for no holder.
@@ -191,7 +191,7 @@ impl LockManager {
     ///
     /// Dropping the future leaves the lock as it was, though nodes may keep the keys for longer.
     pub async fn adopt(&self, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
-        adopt::adopt(&self.queues, record).await
+        adopt::adopt(&self.inner, record).await
     }
 
     /// Shows who holds the lock on `resource`, and for how long, without acquiring it.
@@ -224,7 +224,7 @@ impl LockManager {
         &self,
         resource: impl IntoResource,
     ) -> Result<Inspection, InvalidResource> {
-        let key = Key::new(&self.queues.cluster.config.key_prefix, &resource.into_resource()?);
+        let key = Key::new(&self.inner.cluster.config.key_prefix, &resource.into_resource()?);
         Ok(self.ask_all(|node| node.inspect(&key)).await)
     }
 
@@ -346,14 +346,14 @@ impl LockManager {
 
     /// Draws the value of a revoked key: a token that is thrown away, with a label that says so (V6).
     fn value_of_revoked(&self) -> Result<Token, EntropyError> {
-        let cluster = &self.queues.cluster;
+        let cluster = &self.inner.cluster;
         let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
         Ok(token.labelled(&Label::of_revoked(cluster.config.label.as_ref())))
     }
 
     /// The key of a resource whose name is not reserved (V4).
     fn lockable(&self, resource: impl IntoResource) -> Result<Key, InvalidResource> {
-        let prefix = &self.queues.cluster.config.key_prefix;
+        let prefix = &self.inner.cluster.config.key_prefix;
         let key = Key::new(prefix, &resource.into_resource()?);
         if key.is_reserved(prefix) { Err(InvalidResource::Reserved) } else { Ok(key) }
     }
@@ -364,7 +364,7 @@ impl LockManager {
         ask: impl Fn(&'a dyn LockBackend) -> BoxFuture<'a, Result<Option<Sighting>, BackendError>>
         + Sync,
     ) -> Inspection {
-        let (cluster, ask) = (&self.queues.cluster, &ask);
+        let (cluster, ask) = (&self.inner.cluster, &ask);
         let calls = cluster.nodes.count().ids().map(|id| {
             let backend = &**cluster.nodes.backend(id);
             (Arc::clone(cluster.nodes.name(id)), async move { ask(backend).await })
@@ -379,7 +379,7 @@ impl LockManager {
     /// is not, also if its keys are still being released. A look at the clock and a mutex: no I/O.
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
-        let (attempts, now) = (&self.queues.cluster.attempts, self.queues.cluster.now());
+        let (attempts, now) = (&self.inner.cluster.attempts, self.inner.cluster.now());
         let attempts = attempts.open().into_iter().filter_map(|entry| {
             let entry: Arc<dyn Any + Send + Sync> = entry;
             entry.downcast::<Attempt>().ok()
@@ -410,7 +410,7 @@ impl LockManager {
     ///
     /// The future can be dropped at any time. Then a node may keep the key of the check for 1 s.
     pub fn check(&self) -> CheckRequest {
-        CheckRequest::new(Arc::clone(&self.queues))
+        CheckRequest::new(Arc::clone(&self.inner))
     }
 
     /// What is known of the nodes without asking them: which answered lately, and whether they are a quorum. For a
@@ -432,7 +432,7 @@ impl LockManager {
     /// ```
     #[must_use]
     pub fn nodes(&self) -> Readiness {
-        readiness(&self.queues.cluster)
+        readiness(&self.inner.cluster)
     }
 
     /// Ends all leases, releases all locks, and returns when every node that answers is clean.
@@ -454,7 +454,7 @@ impl LockManager {
     /// The manager is closed from the first poll on. If the future is dropped, the releases go on in the
     /// background.
     pub async fn close(&self, limit: Duration) -> CloseReport {
-        close::close(&self.queues, limit).await
+        close::close(&self.inner, limit).await
     }
 }
 

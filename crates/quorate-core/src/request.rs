@@ -13,7 +13,7 @@ use crate::lease::Lease;
 use crate::resource::{InvalidResource, Key, Label, Resources};
 use crate::runtime::BoxFuture;
 use crate::telemetry;
-use crate::tickets::LocalQueues;
+use crate::tickets::Inner;
 
 /// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock),
 /// [`read`](crate::LockManager::read), [`lock_any`](crate::LockManager::lock_any) and
@@ -34,18 +34,15 @@ use crate::tickets::LocalQueues;
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is awaited"]
 pub struct LockRequest {
-    queues: Arc<LocalQueues>,
+    manager: Arc<Inner>,
     resources: Result<Resources, InvalidResource>,
     wishes: Wishes,
 }
 
 impl LockRequest {
-    pub(crate) fn new(
-        queues: Arc<LocalQueues>,
-        resources: Result<Resources, InvalidResource>,
-    ) -> Self {
-        let patience = Patience::of(queues.cluster.config.wait_timeout);
-        Self { queues, resources, wishes: Wishes::new(patience) }
+    pub(crate) fn new(manager: Arc<Inner>, resources: Result<Resources, InvalidResource>) -> Self {
+        let patience = Patience::of(manager.cluster.config.wait_timeout);
+        Self { manager, resources, wishes: Wishes::new(patience) }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
@@ -165,7 +162,7 @@ impl LockRequest {
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
-        &self.queues.cluster
+        &self.manager.cluster
     }
 
     /// The keys; none if the request is invalid.
@@ -174,14 +171,14 @@ impl LockRequest {
     }
 
     async fn acquire(self) -> Result<LockGuard, LockError> {
-        let cluster = Arc::clone(&self.queues.cluster);
+        let cluster = Arc::clone(&self.manager.cluster);
         let start = telemetry::IS_ON.then(|| cluster.now());
         let wanted = self.check().inspect_err(|error| {
             telemetry::not_acquired(&[], Duration::ZERO, "invalid", error);
         })?;
         let keys = &wanted.keys;
         let acquiring = async {
-            let result = acquire(&self.queues, &wanted).await.map(Lease::new);
+            let result = acquire(&self.manager, &wanted).await.map(Lease::new);
             if let Some(start) = start {
                 let waited = cluster.now().saturating_duration_since(start);
                 match &result {
@@ -196,7 +193,7 @@ impl LockRequest {
 
     fn check(&self) -> Result<Wanted, InvalidRequest> {
         let resources = self.resources.as_ref().map_err(Clone::clone)?;
-        Wanted::new(&self.queues.cluster, resources, self.wishes.clone())
+        Wanted::new(&self.manager.cluster, resources, self.wishes.clone())
     }
 }
 

@@ -36,15 +36,22 @@ use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
 use crate::runtime::lock;
 
-/// The queues of all keys that tasks of this manager have or want.
-pub(crate) struct LocalQueues {
+/// The root of a manager, which its requests and attempts share.
+pub(crate) struct Inner {
     pub(crate) cluster: Arc<Cluster>,
-    /// Readers take no ticket.
-    pub(crate) readers: Readers,
-    state: Mutex<Queues>,
+    pub(crate) turns: Turns,
 }
 
-impl fmt::Debug for LocalQueues {
+/// Whose turn it is in this process.
+#[derive(Default)]
+pub(crate) struct Turns {
+    /// Readers take no ticket.
+    pub(crate) readers: Readers,
+    /// The queues of all keys that tasks of this manager have or want.
+    queues: Mutex<Queues>,
+}
+
+impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
         let is_used = |queue: &&KeyQueue| !matches!(queue.ticket, Whereabouts::Here);
@@ -52,7 +59,7 @@ impl fmt::Debug for LocalQueues {
         let tasks: usize = state.queues.values().map(|queue| queue.tasks.len()).sum();
         drop(state);
         let open = self.cluster.attempts.open().len();
-        f.debug_struct("LocalQueues")
+        f.debug_struct("Inner")
             .field("keys", &keys)
             .field("tasks", &tasks)
             .field("open", &open)
@@ -71,7 +78,7 @@ struct Queues {
 
 /// The right to compete for one key. Dropped, it is given on.
 pub(crate) struct Ticket {
-    queues: Arc<LocalQueues>,
+    manager: Arc<Inner>,
     key: Key,
     /// Of the gate of its key, or of its home, since the releases of its attempt have begun.
     asking: Asking,
@@ -86,9 +93,9 @@ pub(crate) enum NoTicket {
     Closed,
 }
 
-impl LocalQueues {
+impl Inner {
     pub(crate) fn new(cluster: Arc<Cluster>) -> Arc<Self> {
-        Arc::new(Self { cluster, readers: Readers::default(), state: Mutex::default() })
+        Arc::new(Self { cluster, turns: Turns::default() })
     }
 
     /// The gate said whether other processes wait.
@@ -147,7 +154,7 @@ impl LocalQueues {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queues> {
-        lock(&self.state)
+        lock(&self.turns.queues)
     }
 }
 
@@ -197,7 +204,7 @@ impl Ticket {
         node_timeout: Duration,
         is_refused: bool,
     ) -> Option<(Arc<RemoteWait>, u32)> {
-        let cluster = &self.queues.cluster;
+        let cluster = &self.manager.cluster;
         let has_gates = cluster.nodes.has_gates();
         if let Some(wait) = self.wait().filter(|wait| has_gates && !wait.is_outdated()) {
             let seen = wait.calls_to_attempt();
@@ -213,8 +220,8 @@ impl Ticket {
         if !has_gates {
             return None;
         }
-        let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
-        let on_hint = move |others_wait, at| queues.note_hint(&key, others_wait, at);
+        let (manager, key) = (Arc::clone(&self.manager), self.key.clone());
+        let on_hint = move |others_wait, at| manager.note_hint(&key, others_wait, at);
         let (goal, mode) = (goal(Arc::clone(keys)), Mode::Exclusive);
         let wait = RemoteWait::begin(cluster, goal, mode, node_timeout, !is_refused, on_hint)?;
         let seen = if is_refused { wait.calls_to_attempt() } else { 0 };
@@ -244,12 +251,12 @@ impl Ticket {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
-        self.queues.lock().queues.get_mut(&self.key).map(act)
+        self.manager.lock().queues.get_mut(&self.key).map(act)
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.queues.give_on(&self.key);
+        self.manager.give_on(&self.key);
     }
 }

@@ -26,7 +26,7 @@ use crate::attempt::Attempt;
 use crate::error::{LockError, QuorumFailure};
 use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
-use crate::tickets::{LocalQueues, NameSet, NoTicket, Taking, Ticket, Turn};
+use crate::tickets::{Inner, NameSet, NoTicket, Taking, Ticket, Turn};
 
 /// How many rounds a request makes before it waits in the wait queue.
 const FAST_ROUNDS: usize = 3;
@@ -37,7 +37,7 @@ const FAST_ROUNDS: usize = 3;
 ///
 /// Dropping the future releases in the background what was acquired, and gives the tickets on.
 pub(super) async fn acquire(
-    manager: &Arc<LocalQueues>,
+    manager: &Arc<Inner>,
     wanted: &Wanted,
     set: &Arc<NameSet>,
 ) -> Result<Arc<Attempt>, LockError> {
@@ -168,15 +168,15 @@ impl<'a> Choosing<'a> {
 
     /// The ticket of a name, once there is one that is worth an attempt. *Held* if that could not be had.
     async fn given(&mut self) -> Result<Ticket, NoTicket> {
-        let (queues, wanted, now) = (self.rounds.manager, self.rounds.wanted, self.rounds.now());
-        let (others_are_first, random) = (self.others_are_first(now), queues.cluster.random());
+        let (manager, wanted, now) = (self.rounds.manager, self.rounds.wanted, self.rounds.now());
+        let (others_are_first, random) = (self.others_are_first(now), manager.cluster.random());
         self.rounds.note_awaited();
         let is_over = self.rounds.has_lost() && !self.rounds.is_held();
         if !self.is_fast_over && !is_over && self.tried.len() < FAST_ROUNDS {
-            match queues.pick(&wanted.keys, &self.tried, random, now) {
+            match manager.pick(&wanted.keys, &self.tried, random, now) {
                 Some(name) if !others_are_first => {
                     self.tried.push(name.clone());
-                    return queues.take(name, false, now).await;
+                    return manager.take(name, false, now).await;
                 }
                 // After a lost round, its undo may have a ticket.
                 None if self.tried.is_empty() => self.wait_here(now),
@@ -214,16 +214,16 @@ impl<'a> Choosing<'a> {
         let (wait, now) = (self.wait(), self.rounds.cluster().now());
         let named = wait.as_ref().and_then(|wait| wait.take_free());
         // Without a gate, any name.
-        let unnamed = || queues.pick(&wanted.keys, &[], random, now).filter(|_| wanted.waits());
+        let unnamed = || manager.pick(&wanted.keys, &[], random, now).filter(|_| wanted.waits());
         let Some(name) = named.or_else(unnamed) else {
             self.wait_here(now);
             return Err(NoTicket::Held);
         };
-        let taken = queues.take(name.clone(), false, now).await;
+        let taken = manager.take(name.clone(), false, now).await;
         if let (Err(NoTicket::Held), Some(wait)) = (&taken, wait) {
             wait.input(WaitInput::Refused);
             if busy.iter().all(|taking| *taking.key() != name) {
-                busy.push(queues.take(name, true, now));
+                busy.push(manager.take(name, true, now));
             }
             self.busy = take(&mut busy);
         }
@@ -246,9 +246,9 @@ impl<'a> Choosing<'a> {
 
     /// Tasks here have or want all names: waits for them alone.
     fn wait_here(&mut self, now: Instant) {
-        let (queues, wanted) = (self.rounds.manager, self.rounds.wanted);
+        let (manager, wanted) = (self.rounds.manager, self.rounds.wanted);
         let (waits, is_again) = (wanted.waits(), self.rounds.has_lost());
-        let take = |key: &Key| queues.take(key.clone(), waits, now).again(is_again);
+        let take = |key: &Key| manager.take(key.clone(), waits, now).again(is_again);
         self.busy = wanted.keys.iter().map(take).collect();
         (self.is_local, self.rounds.was_behind_others) = (true, true);
     }

@@ -12,7 +12,7 @@ use super::rounds::{Round, Rounds};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::LockError;
-use crate::tickets::LocalQueues;
+use crate::tickets::Inner;
 
 /// Acquires the lock, before the deadline.
 ///
@@ -20,7 +20,7 @@ use crate::tickets::LocalQueues;
 ///
 /// Dropping the future releases in the background what was acquired, and gives the tickets on.
 pub(super) async fn acquire(
-    manager: &Arc<LocalQueues>,
+    manager: &Arc<Inner>,
     wanted: &Wanted,
 ) -> Result<Arc<Attempt>, LockError> {
     let mut rounds = Rounds::new(manager, wanted);

@@ -15,7 +15,7 @@ use crate::attempt::Attempt;
 use crate::backend::{Asked, CallReply, CallResult, Mode, Operation};
 use crate::error::LockError;
 use crate::readers::Member;
-use crate::tickets::LocalQueues;
+use crate::tickets::Inner;
 
 /// A gate that was asked whether a writer waits, with its answer to come.
 type Question = Option<(NodeId, Asked)>;
@@ -26,7 +26,7 @@ type Question = Option<(NodeId, Asked)>;
 ///
 /// Dropping the future releases in the background what was acquired.
 pub(super) async fn acquire(
-    manager: &Arc<LocalQueues>,
+    manager: &Arc<Inner>,
     wanted: &Wanted,
 ) -> Result<Arc<Attempt>, LockError> {
     let mut rounds = Rounds::new(manager, wanted);
@@ -68,7 +68,7 @@ async fn wait_for_turn(
     rounds: &mut Rounds<'_>,
     member: &mut Option<Member>,
 ) -> Result<bool, LockError> {
-    let (readers, keys) = (&rounds.manager.readers, &rounds.wanted.keys);
+    let (readers, keys) = (&rounds.manager.turns.readers, &rounds.wanted.keys);
     let has_to_wait = rounds.has_lost() || readers.wait_first(keys, rounds.now());
     if rounds.wanted.waits() && has_to_wait {
         rounds.note_awaited();
@@ -89,7 +89,8 @@ async fn wait_with_others(rounds: &Rounds<'_>, member: &mut Option<Member>) {
         match member {
             Some(member) => member.refused(),
             None => {
-                *member = manager.readers.join(cluster, &rounds.wanted.keys, rounds.node_timeout);
+                *member =
+                    manager.turns.readers.join(cluster, &rounds.wanted.keys, rounds.node_timeout);
             }
         }
         if let Some(member) = member {
@@ -148,6 +149,6 @@ fn ask_gate(rounds: &Rounds<'_>, before: Option<NodeId>) -> Question {
 /// Keeps the gate's answer for the next readers. Returns whether a writer waits.
 fn note_answer(rounds: &Rounds<'_>, answer: &CallResult, now: Instant) -> bool {
     let writer_waits = matches!(answer, Ok(CallReply::Waiters(true)));
-    rounds.manager.readers.note_hint(&rounds.wanted.keys[0], writer_waits, now);
+    rounds.manager.turns.readers.note_hint(&rounds.wanted.keys[0], writer_waits, now);
     writer_waits
 }

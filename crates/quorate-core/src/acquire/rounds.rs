@@ -18,12 +18,12 @@ use crate::attempt::Attempt;
 use crate::cluster::Cluster;
 use crate::error::{LockError, QuorumFailure};
 use crate::resource::Key;
-use crate::tickets::{LocalQueues, NoTicket, Ticket, Turn};
+use crate::tickets::{Inner, NoTicket, Ticket, Turn};
 
 /// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt gets the turn back, and
 /// releases (C5).
 pub(super) struct Rounds<'a> {
-    pub(super) manager: &'a Arc<LocalQueues>,
+    pub(super) manager: &'a Arc<Inner>,
     pub(super) wanted: &'a Wanted,
     pub(super) node_timeout: Duration,
     /// Over while an attempt has it.
@@ -71,7 +71,7 @@ impl Drop for Rounds<'_> {
 }
 
 impl<'a> Rounds<'a> {
-    pub(super) fn new(manager: &'a Arc<LocalQueues>, wanted: &'a Wanted) -> Self {
+    pub(super) fn new(manager: &'a Arc<Inner>, wanted: &'a Wanted) -> Self {
         let start = manager.cluster.now();
         Self {
             manager,

@@ -9,7 +9,7 @@ use super::rounds::{Round, Rounds};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::LockError;
-use crate::tickets::LocalQueues;
+use crate::tickets::Inner;
 
 /// Acquires the lock, if no other has it.
 ///
@@ -17,7 +17,7 @@ use crate::tickets::LocalQueues;
 ///
 /// Dropping the future releases in the background what was acquired, and gives the tickets on.
 pub(super) async fn acquire(
-    manager: &Arc<LocalQueues>,
+    manager: &Arc<Inner>,
     wanted: &Wanted,
 ) -> Result<Arc<Attempt>, LockError> {
     let mut rounds = Rounds::new(manager, wanted);

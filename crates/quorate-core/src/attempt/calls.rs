@@ -145,7 +145,7 @@ impl State {
             Ok(CallReply::Waiters(others_wait)) => Some(others_wait),
             _ => None,
         };
-        self.turn.note_answer(&attempt.queues, key, others_wait, now);
+        self.turn.note_answer(&attempt.manager, key, others_wait, now);
     }
 
     /// The call in front of the release at a node is given up, with the key that it may set.

@@ -16,7 +16,7 @@ use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::given_up::Givers;
 use crate::late::{Actor as _, LateLock};
 use crate::resource::Key;
-use crate::tickets::{LocalQueues, Turn};
+use crate::tickets::{Inner, Turn};
 use crate::waiting::Waiting;
 
 /// What a first round asks for, besides the claim.
@@ -42,40 +42,40 @@ pub(crate) struct NotWon {
 impl Attempt {
     /// Begins to acquire on all nodes. `None` once the manager is closed.
     pub(crate) fn begin(
-        queues: &Arc<LocalQueues>,
+        manager: &Arc<Inner>,
         claim: Claim,
         options: AttemptOptions,
         turn: Turn,
         now: Instant,
     ) -> Option<Arc<Self>> {
-        let machine = AttemptMachine::new(settings(&queues.cluster, &claim, options), now);
-        Self::register(queues, claim, options, State::new(machine, turn), now)
+        let machine = AttemptMachine::new(settings(&manager.cluster, &claim, options), now);
+        Self::register(manager, claim, options, State::new(machine, turn), now)
     }
 
     /// Begins to extend on all nodes what another process has detached. After a failure nothing is released.
     pub(crate) fn adopt(
-        queues: &Arc<LocalQueues>,
+        manager: &Arc<Inner>,
         claim: Claim,
         token: Option<FencingToken>,
         hold_limit: Option<Duration>,
     ) -> Option<Arc<Self>> {
         let options = AttemptOptions { hold_limit, ..AttemptOptions::default() };
-        let (settings, now) = (settings(&queues.cluster, &claim, options), queues.cluster.now());
+        let (settings, now) = (settings(&manager.cluster, &claim, options), manager.cluster.now());
         let machine = AttemptMachine::adopt(settings, token, now);
-        Self::register(queues, claim, options, State::new(machine, Turn::default()), now)
+        Self::register(manager, claim, options, State::new(machine, Turn::default()), now)
     }
 
     /// Registers the attempt, and then sends its first calls: a call that is answered at once finds it there.
     fn register(
-        queues: &Arc<LocalQueues>,
+        manager: &Arc<Inner>,
         claim: Claim,
         options: AttemptOptions,
         state: State,
         now: Instant,
     ) -> Option<Arc<Self>> {
-        let attempt = queues.cluster.attempts.register(|slot| {
+        let attempt = manager.cluster.attempts.register(|slot| {
             Arc::new(Self {
-                queues: Arc::clone(queues),
+                manager: Arc::clone(manager),
                 claim,
                 acquire: options.acquire,
                 end: PublishedEnd::new(now),

@@ -10,16 +10,16 @@ use crate::error::{AdoptError, InvalidRequest};
 use crate::guard::LockGuard;
 use crate::lease::Lease;
 use crate::telemetry;
-use crate::tickets::LocalQueues;
+use crate::tickets::Inner;
 
 /// See [`LockManager::adopt`](super::LockManager::adopt).
 pub(super) async fn adopt(
-    queues: &Arc<LocalQueues>,
+    manager: &Arc<Inner>,
     record: &DetachedLock,
 ) -> Result<LockGuard, AdoptError> {
-    let cluster = &queues.cluster;
+    let cluster = &manager.cluster;
     let start = cluster.now();
-    let result = try_adopt(queues, record).await;
+    let result = try_adopt(manager, record).await;
     let waited = cluster.now().saturating_duration_since(start);
     match &result {
         Ok(guard) => telemetry::adopted(record.keys(), waited, guard.remaining()),
@@ -28,11 +28,8 @@ pub(super) async fn adopt(
     result
 }
 
-async fn try_adopt(
-    queues: &Arc<LocalQueues>,
-    record: &DetachedLock,
-) -> Result<LockGuard, AdoptError> {
-    let cluster = &queues.cluster;
+async fn try_adopt(manager: &Arc<Inner>, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
+    let cluster = &manager.cluster;
     let ttl = cluster.config.parse_ttl(record.ttl()).map_err(InvalidRequest::from)?;
     if let Some(node) = cluster.nodes.lacking(Capabilities::SHARED)
         && record.claim().mode() == Mode::Shared
@@ -40,7 +37,7 @@ async fn try_adopt(
         return Err(InvalidRequest::Readers { node: node.to_string() }.into());
     }
     let (claim, limit) = (record.claim().with_ttl(ttl), cluster.config.hold_limit);
-    let attempt = Attempt::adopt(queues, claim, record.fencing_token(), limit);
+    let attempt = Attempt::adopt(manager, claim, record.fencing_token(), limit);
     let attempt = attempt.ok_or(AdoptError::Closed)?;
     let mut adopting = Adopting(Some(Arc::clone(&attempt)));
     let result = attempt.first(false).await;

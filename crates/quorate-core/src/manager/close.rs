@@ -14,7 +14,7 @@ use crate::attempts::Due;
 use crate::backend::BackendError;
 use crate::cluster::Cluster;
 use crate::nodes::Silence;
-use crate::tickets::LocalQueues;
+use crate::tickets::Inner;
 
 /// What was left when a manager was closed.
 ///
@@ -65,11 +65,11 @@ impl fmt::Display for CloseReport {
     }
 }
 
-pub(super) async fn close(queues: &Arc<LocalQueues>, limit: Duration) -> CloseReport {
-    let cluster = &queues.cluster;
+pub(super) async fn close(manager: &Arc<Inner>, limit: Duration) -> CloseReport {
+    let cluster = &manager.cluster;
     let start = cluster.now();
     let deadline = saturating_add(start, limit);
-    queues.close();
+    manager.close();
     for entry in cluster.attempts.close() {
         entry.handle_due(Due::Close(limit / 2), start);
     }

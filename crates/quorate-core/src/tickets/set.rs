@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{KeyQueue, LocalQueues, Ticket, Whereabouts};
+use super::{Inner, KeyQueue, Ticket, Whereabouts};
 use crate::remote_wait::RemoteWait;
 use crate::resource::Key;
 
@@ -28,7 +28,7 @@ impl NameSet {
     }
 }
 
-impl LocalQueues {
+impl Inner {
     /// Picks a key that no task here has or wants, and that was not `tried`: the one that this manager had last, else a
     /// random one.
     pub(crate) fn pick(

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::{Asking, KeyQueue, LocalQueues, NoTicket, Ticket, Whereabouts};
+use super::{Asking, Inner, KeyQueue, NoTicket, Ticket, Whereabouts};
 use crate::resource::Key;
 
-impl LocalQueues {
+impl Inner {
     /// Waits for the ticket of `key`.
     pub(crate) fn take(self: &Arc<Self>, key: Key, waits: bool, now: Instant) -> Taking {
-        let queues = Arc::clone(self);
+        let manager = Arc::clone(self);
         Taking {
-            queues,
+            manager,
             key,
             waits,
             is_again: false,
@@ -31,7 +31,7 @@ impl LocalQueues {
 ///
 /// Dropped, it leaves the queue, and gives on a ticket that it was given.
 pub(crate) struct Taking {
-    queues: Arc<LocalQueues>,
+    manager: Arc<Inner>,
     key: Key,
     waits: bool,
     /// The request has lost a round.
@@ -60,14 +60,14 @@ impl Taking {
     }
 
     fn ticket(&self) -> Ticket {
-        let (queues, key) = (Arc::clone(&self.queues), self.key.clone());
-        Ticket { queues, key, asking: Asking::NotAsked }
+        let (manager, key) = (Arc::clone(&self.manager), self.key.clone());
+        Ticket { manager, key, asking: Asking::NotAsked }
     }
 
     /// The first poll: takes the ticket, or its place in the queue.
     fn enter(&mut self, context: &Context<'_>) -> Poll<Result<Ticket, NoTicket>> {
-        let most = self.queues.cluster.config.max_waiters.filter(|_| !self.is_again);
-        let mut state = self.queues.lock();
+        let most = self.manager.cluster.config.max_waiters.filter(|_| !self.is_again);
+        let mut state = self.manager.lock();
         if state.is_closed {
             return Poll::Ready(Err(NoTicket::Closed));
         }
@@ -101,7 +101,7 @@ impl Future for Taking {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(task) = self.task else { return self.enter(context) };
-        let mut state = self.queues.lock();
+        let mut state = self.manager.lock();
         if state.is_closed {
             return Poll::Ready(Err(NoTicket::Closed));
         }
@@ -131,7 +131,7 @@ impl Future for Taking {
 impl Drop for Taking {
     fn drop(&mut self) {
         let Some(task) = self.task else { return };
-        let mut state = self.queues.lock();
+        let mut state = self.manager.lock();
         let Some(queue) = state.queues.get_mut(&self.key) else { return };
         let Some(at) = queue.tasks.iter().position(|(kept, _)| *kept == task) else { return };
         let gone = queue.tasks.remove(at);
@@ -139,7 +139,7 @@ impl Drop for Taking {
         drop(state);
         drop(gone);
         if is_given {
-            self.queues.give_on(&self.key);
+            self.manager.give_on(&self.key);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::giving::{Asking, is_given_on};
 use super::key_queue::Whereabouts;
-use super::{LocalQueues, NameSet, Ticket};
+use super::{Inner, NameSet, Ticket};
 use crate::attempts::Slot;
 use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
@@ -140,7 +140,7 @@ impl Turn {
         self.given_on_at = Some(given_on_at);
         let home = self.home.as_deref();
         for (at, ticket) in (0..).zip(&mut self.tickets) {
-            let mut state = ticket.queues.lock();
+            let mut state = ticket.manager.lock();
             let Some(queue) = state.queues.get_mut(&ticket.key) else { continue };
             queue.ticket = Whereabouts::Ending(attempt);
             if !was_held {
@@ -165,13 +165,13 @@ impl Turn {
     /// tickets are given on already.
     pub(crate) fn note_answer(
         &mut self,
-        queues: &LocalQueues,
+        manager: &Inner,
         key: &Key,
         others_wait: Option<bool>,
         now: Instant,
     ) {
         if let Some(others_wait) = others_wait {
-            queues.note_hint(self.home.as_ref().map_or(key, |home| &home.key), others_wait, now);
+            manager.note_hint(self.home.as_ref().map_or(key, |home| &home.key), others_wait, now);
         }
         if let Some(ticket) = self.tickets.iter_mut().find(|ticket| ticket.key == *key) {
             ticket.asking = Asking::Answered;
