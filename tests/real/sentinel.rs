@@ -1,13 +1,14 @@
 //! The primary of a Sentinel group as a node: it is found again after a failover.
 
 use std::fs;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use quorate::redis::builder;
 use quorate::redis::redis::{ClientTlsConfig, TlsCertificates};
 use quorate::{BackendErrorKind as Kind, LockManager, LockManagerBuilder, RestartGuard};
 use quorate_tests::peer::{Answer, Peer};
-use quorate_tests::wait::{LIMIT, LONG_TTL, until, until_it_says};
+use quorate_tests::wait::{LIMIT, LONG_TTL, until, until_it_says, within_limit};
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer, Reply};
 
 use crate::client::{on_tokio, only_error, unhurried, unreachable, warm_up};
@@ -221,5 +222,41 @@ fn a_group_has_an_address() {
                 assert_eq!(failure.is_permanent(), secret == "s3rver", "{text}");
             }
         }
+    });
+}
+
+/// Two of three sentinels take connections and say nothing. The limit is so long that none of them is waited for.
+#[test]
+fn silent_sentinels_delay_no_connection() {
+    let group = Nodes::start(1);
+    let silent = [(); 2].map(|()| Peer::with_handshake(|_| Answer::Say(b"")));
+    let speaks = sentinel_that_says(group[0].port());
+    on_tokio(async {
+        let sentinels = [silent[0].url(), silent[1].url(), speaks.url()];
+        let node = builder().connect_timeout(100 * LIMIT).sentinel("orders", sentinels).unwrap();
+        let manager = unhurried([node]).build().unwrap();
+        let locked = within_limit("a lock", manager.lock("r").into_future()).await.unwrap();
+        locked.release().await.unwrap();
+    });
+}
+
+/// Its connections stay open. Without a reply they would be over after the limit, which does not come here.
+#[test]
+fn a_primary_that_hangs_is_left_when_another_one_is_named() {
+    on_tokio(async {
+        let group = Group::start().await;
+        let sentinels = [group.sentinel.address()];
+        let node = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
+        let node = node.sentinel("redis://orders/2", sentinels).unwrap();
+        let manager = unhurried([node]).node_timeout(Duration::from_millis(200)).build().unwrap();
+        lock(&manager, "before").await;
+        group.primary.pause();
+        until("a failover that begins", || {
+            group.sentinel.cli(&["SENTINEL", "FAILOVER", "orders"]).error().is_none()
+        })
+        .await;
+        lock(&manager, "after").await;
+        assert!(has(&group.replica, "after"));
+        group.primary.resume();
     });
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::future::ready;
 
 use quorate_core::BackendError;
 
@@ -40,6 +41,21 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> impl Future<Output = Result<Self::Connection, BackendError>> + Send;
+
+    /// Whether the node can become another server, as the primary of a group. Then [`has_moved`](Self::has_moved) is asked
+    /// while a connection is silent.
+    fn can_move(&self) -> bool {
+        false
+    }
+
+    /// Whether the node is another server by now than the one that `connection` leads to.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    fn has_moved(&self, _: &Self::Connection) -> impl Future<Output = bool> + Send {
+        ready(false)
+    }
 }
 
 /// One connection. It never reconnects (C3, C6).

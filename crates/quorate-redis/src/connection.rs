@@ -22,6 +22,8 @@ pub struct RedisConnection {
     is_closed: Arc<AtomicBool>,
     /// Of a connection in a pool.
     features: Known,
+    /// Host and port, of the primary of a group.
+    primary: Option<(String, u16)>,
 }
 
 /// What a handshake found out; `None` before it.
@@ -34,7 +36,16 @@ impl RedisConnection {
         is_resp3: bool,
         is_closed: Arc<AtomicBool>,
     ) -> Self {
-        Self { connection, is_resp3, is_closed, features: Known::default() }
+        Self { connection, is_resp3, is_closed, features: Known::default(), primary: None }
+    }
+
+    /// The same connection, to a primary that sentinels have named.
+    pub(crate) fn of_primary(self, host: String, port: u16) -> Self {
+        Self { primary: Some((host, port)), ..self }
+    }
+
+    pub(crate) const fn primary(&self) -> Option<&(String, u16)> {
+        self.primary.as_ref()
     }
 
     /// Our clone of a connection that belongs to a user's pool, where all have the same `features`.
@@ -44,7 +55,8 @@ impl RedisConnection {
         // command can still be executed, and a release on another connection could overtake it (C3).
         connection.set_response_timeout(Duration::MAX);
         let features = Arc::clone(features);
-        Self { connection, is_resp3: false, is_closed: Arc::default(), features }
+        let (is_closed, primary) = (Arc::default(), None);
+        Self { connection, is_resp3: false, is_closed, features, primary }
     }
 
     /// The clone of a connection that belongs to a pool of ours.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bb8::ManageConnection;
+use futures_util::StreamExt as _;
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{ConnectError, Connection as _, CredentialSource, Dial, Limits, Push};
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
@@ -149,28 +150,49 @@ impl Dial for RedisDial {
         let Some(group) = &self.group else { return self.server.open(info, push).await };
         let push = Arc::new(push);
         let mut reasons = Vec::new();
-        for sentinel in &group.sentinels {
+        let mut answers = group.primaries(self.limit);
+        while let Some((place, found)) = answers.next().await {
             let push = Arc::clone(&push);
-            let connected = match group.primary(sentinel, self.limit).await {
+            let connected = match found {
                 Ok((host, port)) => {
                     let opening = async {
-                        let info = sentinel::moved(info.clone(), host, port);
+                        let info = sentinel::moved(info.clone(), host.clone(), port);
                         let connection = self.server.open(info, move |pushed| push(pushed)).await?;
                         sentinel::check_role(&connection).await?;
                         Ok(connection)
                     };
                     // A sentinel may name a primary that is gone. Then there is time to ask another one.
-                    within(self.limit / 2, opening).await
+                    let opened = within(self.limit / 2, opening).await;
+                    opened.map(|connection| connection.of_primary(host, port))
                 }
                 Err(error) => Err(error),
             };
             match connected {
                 // Another sentinel changes nothing about a wrong password.
-                Err(error) if !error.kind().is_permanent() => reasons.push(error.to_string()),
+                Err(error) if !error.kind().is_permanent() => {
+                    reasons.push((place, error.to_string()));
+                }
                 outcome => return outcome,
             }
         }
+        reasons.sort();
+        let reasons: Vec<String> = reasons.into_iter().map(|(_, reason)| reason).collect();
         Err(BackendError::new(BackendErrorKind::Connection, reasons.join("; ")))
+    }
+
+    fn can_move(&self) -> bool {
+        self.group.is_some()
+    }
+
+    async fn has_moved(&self, connection: &RedisConnection) -> bool {
+        let Some(group) = &self.group else { return false };
+        let mut answers = group.primaries(self.limit);
+        while let Some((_, found)) = answers.next().await {
+            if found.is_ok_and(|primary| connection.primary() != Some(&primary)) {
+                return true;
+            }
+        }
+        false
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, Stream};
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{Command, ConnectError, Connection as _, Value, error_of_reply};
 use redis::{ConnectionAddr, ConnectionInfo};
@@ -84,14 +85,22 @@ impl Group {
         format!("{}@{sentinel}{database}", self.name)
     }
 
-    /// The address of the primary as one sentinel knows it, within a share of `limit`.
-    pub(crate) async fn primary(
+    /// The address of the primary as each sentinel knows it, with the place of the sentinel in the list, as they answer: one that is
+    /// silent delays none. Each has half of `limit`, since there is a primary to connect to.
+    pub(crate) fn primaries(
+        &self,
+        limit: Duration,
+    ) -> impl Stream<Item = (usize, Result<(String, u16), BackendError>)> + Unpin {
+        let asked =
+            |(place, sentinel)| async move { (place, self.primary(sentinel, limit / 2).await) };
+        self.sentinels.iter().enumerate().map(asked).collect::<FuturesUnordered<_>>()
+    }
+
+    async fn primary(
         &self,
         sentinel: &Server,
         limit: Duration,
     ) -> Result<(String, u16), BackendError> {
-        let shares = u32::try_from(self.sentinels.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let limit = limit / shares;
         let asked = timeout(limit, self.ask(sentinel)).await.unwrap_or_else(|_| {
             let text = format!("no reply within {limit:?}");
             Err(BackendError::new(BackendErrorKind::TimedOut, text))

@@ -4,8 +4,8 @@
 
 mod addresses;
 mod codes;
-mod free;
 mod descriptors;
+mod free;
 mod group;
 mod labels;
 mod lease;
@@ -23,6 +23,6 @@ mod signals;
 mod streams;
 mod support;
 mod terminal;
+mod tls;
 mod typing;
 mod warnings;
-mod tls;

@@ -74,7 +74,7 @@ fn the_logins_of_a_group_and_a_key_are_printed_nowhere() {
         for place in [format!("localhost:{port}/orders"), format!("localhost:{port}/orders/x")] {
             let address = format!("{scheme}+sentinel://ann:{PASSWORD}@{place}?{login}");
             for words in [&["nodes"][..], &["run", "-v", "--wait", "10ms", "a", "--", "true"]] {
-                let done = run(dir, &[address.clone()], &[&options[..], words].concat());
+                let done = run(dir, std::slice::from_ref(&address), &[&options[..], words].concat());
                 let printed = format!("{}{}", done.out, done.err);
                 assert!(done.code() >= Some(69) && printed.contains("orders"), "{done:?}");
                 for secret in [PASSWORD, "battery-staple", lines.lines().nth(1).unwrap()] {

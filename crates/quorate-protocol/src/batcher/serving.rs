@@ -43,6 +43,9 @@ pub(super) struct Serving<'a, D: Dial> {
     /// When the last watch was there.
     watched_at: Instant,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whether the node is another server by now, and when that was last asked.
+    moving: Option<BoxFuture<'a, bool>>,
+    asked_at: Instant,
 }
 
 struct Pipeline<'a> {
@@ -73,6 +76,8 @@ impl<'a, D: Dial> Serving<'a, D> {
             active_at: now,
             watched_at: now,
             timer: None,
+            moving: None,
+            asked_at: now,
         }
     }
 
@@ -270,15 +275,19 @@ fn is_nonsense(error: &BackendError) -> bool {
 /// Time: the reply limit, and what belongs to watches.
 impl<D: Dial> Serving<'_, D> {
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BackendError>> {
-        while let Some(timer) = &mut self.timer {
-            ready!(timer.as_mut().poll(context));
+        while let Some(timer) = &mut self.timer
+            && timer.as_mut().poll(context).is_ready()
+        {
             self.timer = None;
             if let Some(ended) = self.handle_timeout(Instant::now()) {
                 return Poll::Ready(ended);
             }
             self.arm();
         }
-        Poll::Pending
+        let Some(moving) = &mut self.moving else { return Poll::Pending };
+        let has_moved = ready!(moving.poll_unpin(context));
+        self.moving = None;
+        if has_moved { Poll::Ready(self.end()) } else { Poll::Pending }
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Option<Result<(), BackendError>> {
@@ -289,6 +298,10 @@ impl<D: Dial> Serving<'_, D> {
         }
         if !self.in_flight.is_empty() && now >= self.active_at + shared.limits.reply {
             return Some(self.end());
+        }
+        if self.asks_at().is_some_and(|at| now >= at) && self.moving.is_none() {
+            self.asked_at = now;
+            self.moving = Some(shared.dial.has_moved(self.connection).boxed());
         }
         if shared.purpose == Purpose::Watches {
             if shared.tracking.purge() {
@@ -304,6 +317,12 @@ impl<D: Dial> Serving<'_, D> {
         None
     }
 
+    /// When the dial is asked whether the node is another server by now: again and again while no reply comes.
+    fn asks_at(&self) -> Option<Instant> {
+        let is_asked = !self.in_flight.is_empty() && self.shared.dial.can_move();
+        is_asked.then(|| self.active_at.max(self.asked_at) + SILENT)
+    }
+
     /// Sets the timer if there is something to wait for. It may fire early, but never late.
     fn arm(&mut self) {
         if self.timer.is_some() {
@@ -313,7 +332,7 @@ impl<D: Dial> Serving<'_, D> {
         let replied = (!self.in_flight.is_empty()).then(|| self.active_at + limit);
         let is_needed = replied.is_some() || self.shared.purpose == Purpose::Watches;
         let period = is_needed.then(|| Instant::now() + PERIOD);
-        let due = [replied, period].into_iter().flatten().min();
+        let due = [replied, period, self.asks_at()].into_iter().flatten().min();
         self.timer = due.map(|due| Box::pin(sleep_until(due)));
     }
 }
@@ -321,6 +340,9 @@ impl<D: Dial> Serving<'_, D> {
 /// How old a connection is at least before the word of its server that it is a replica, or that it releases nothing, ends
 /// it: else a node that stays so would get a new connection with each call.
 const LEAST_LIFE: Duration = Duration::from_secs(1);
+
+/// How long no reply has come when the dial is asked whether the node is another server by now.
+const SILENT: Duration = Duration::from_millis(500);
 
 /// Pipelines in flight.
 const WINDOW: usize = 4;
