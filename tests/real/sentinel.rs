@@ -154,6 +154,42 @@ fn a_server_that_is_no_primary_is_not_locked_on_and_another_sentinel_is_asked() 
     });
 }
 
+/// Alone it ends no request, and beside another sentinel, in either order, it is passed over.
+#[test]
+fn what_is_wrong_with_a_sentinel_is_not_wrong_with_its_primary() {
+    let primary = RedisServer::start();
+    let current = sentinel_that_says(primary.port());
+    for reply in [
+        "NOAUTH Authentication required.",
+        "NOPERM no permissions to run the 'sentinel' command",
+        "ERR unknown command 'SENTINEL'",
+        "LOADING Redis is loading the dataset in memory",
+        "WRONGTYPE",
+    ] {
+        let line: &'static [u8] = format!("-{reply}\r\n").into_bytes().leak();
+        let wrong = Peer::start(move |heard| match heard.name() {
+            "SENTINEL" => Answer::Say(line),
+            _ => Answer::Usual,
+        });
+        on_tokio(async {
+            let manager = |sentinels: &[&Peer]| {
+                let sentinels = sentinels.iter().map(|peer| peer.url());
+                let node = builder().connect_timeout(LIMIT).sentinel("orders", sentinels).unwrap();
+                unhurried([node]).build().unwrap()
+            };
+            let failure = unreachable(manager(&[&wrong]).lock("r").no_wait().await);
+            let error = only_error(&failure);
+            assert!(error.is_not_sent() && error.to_string().contains(reply), "{error}");
+            assert_eq!(error.kind(), Kind::Connection, "{error}");
+            assert!(!failure.is_permanent(), "{failure}");
+            for sentinels in [[&wrong, &current], [&current, &wrong]] {
+                let guard = manager(&sentinels).lock("r").no_wait().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        });
+    }
+}
+
 #[test]
 fn each_sentinel_is_named_with_what_is_wrong_with_it() {
     let group = Nodes::start(1);
