@@ -105,6 +105,42 @@ fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
     });
 }
 
+/// A server tells its uptime in whole seconds, and may have started up to a second earlier or later than that says. It
+/// grants nothing before `max_ttl` has passed since its start, whichever it was.
+#[test]
+fn a_soft_quarantine_ends_max_ttl_and_a_second_after_the_second_of_the_start() {
+    let node = RedisServer::start();
+    on_tokio(async {
+        let seconds = |field: &str| node.info(field).parse::<i64>().unwrap();
+        // Fresh, and up for some seconds, which are taken off.
+        for up in [0, 2] {
+            until("some seconds", || seconds("uptime_in_seconds") >= up).await;
+            let info = node.cli(&["INFO", "server"]).text();
+            let field = |name: &str| {
+                let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                line.unwrap().parse::<i64>().unwrap()
+            };
+            // Both are of one moment of the server.
+            let started = field("server_time_usec") / 1_000_000 - field("uptime_in_seconds");
+            for max_ttl in [MAX_TTL, MAX_TTL / 2 + Duration::from_millis(1)] {
+                node.flushall();
+                is_quarantined(&manager(
+                    Client::Redis,
+                    &[node.address()],
+                    RestartGuard::soft(max_ttl),
+                ))
+                .await;
+                let script = "local now = redis.call('TIME') \
+                    return now[1] * 1000 + math.floor(now[2] / 1000) + redis.call('PTTL', KEYS[1])";
+                let ends = node.cli(&["EVAL", script, "1", QUARANTINE]).integer();
+                let rest = ends - 1_000 * started - i64::try_from(max_ttl.as_millis()).unwrap();
+                // A second for the rounding of the uptime, and less than one since the last full second.
+                assert!((1_000 - 2..=2_000 + 2).contains(&rest), "{rest} ms, up for {up} s");
+            }
+        }
+    });
+}
+
 /// A node that cannot write leaves nothing half done. Each is mended in the end.
 #[test]
 fn a_node_that_is_full_or_may_evict_keys_is_told_so_and_begins_its_quarantine_once_it_is_mended() {
