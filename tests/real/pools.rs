@@ -3,19 +3,21 @@
 use std::pin::pin;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use futures_util::future::{Either, join, poll_immediate, select};
-use quorate::LockBackend;
 use quorate::backend::Vote;
 use quorate::redis::bb8::Pool;
 use quorate::redis::from_pool;
 use quorate::redis::redis::{self, cmd};
-use quorate_tests::RedisServer;
+use quorate::{LockBackend, LockError};
 use quorate_tests::peer::{Answer, Peer};
-use quorate_tests::wait::{LIMIT, until};
+use quorate_tests::proxy::{Mode, Proxy};
+use quorate_tests::wait::{LIMIT, until, until_it_says};
+use quorate_tests::{Nodes, RedisServer};
 
 use crate::calls::{acquire, claim, extend, release};
-use crate::client::{Client, assert_clean, calls, on_tokio};
+use crate::client::{Client, assert_clean, calls, on_tokio, unhurried};
 
 /// A pool as most users make it, but for its patience.
 pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
@@ -23,6 +25,14 @@ pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
     let pool = Pool::builder().max_size(2).connection_timeout(LIMIT);
     let pool = pool.idle_timeout(None).max_lifetime(None).build_unchecked(client);
     Arc::new(from_pool("theirs", pool))
+}
+
+/// The same with little patience: when its server is gone, a call fails soon.
+fn theirs_of_a_moment(address: &str) -> Arc<dyn LockBackend> {
+    let client = redis::Client::open(address).unwrap();
+    let pool = Pool::builder().max_size(2).connection_timeout(Duration::from_millis(100));
+    let pool = pool.idle_timeout(None).max_lifetime(None).build_unchecked(client);
+    Arc::new(from_pool(address, pool))
 }
 
 fn both(address: &str) -> [Arc<dyn LockBackend>; 2] {
@@ -87,6 +97,50 @@ fn a_call_that_is_given_up_closes_its_connection() {
             }
             assert_eq!(acquire(&node, &claim("r")).await.unwrap(), Vote::Granted);
             assert!(peer.connections() > 5 * turn);
+        }
+    });
+}
+
+/// Its connections are replaced by the pool, and lead to another server from then on: one that has a vote already.
+#[test]
+fn a_pool_whose_address_has_moved_is_asked_again_which_server_it_is() {
+    let servers = Nodes::start(3);
+    on_tokio(async {
+        for connect in [|address: &str| Client::Pool.connect_one(address), theirs_of_a_moment] {
+            let proxy = Proxy::start(servers[1].port());
+            let moved = connect(&proxy.address());
+            let nodes = [connect(&servers[0].address()), Arc::clone(&moved)];
+            let nodes = nodes.into_iter().chain([connect(&servers[2].address())]);
+            let manager = unhurried(nodes).build().unwrap();
+            let answers = || manager.nodes().nodes()[1].is_answering();
+            let lock = || manager.lock("r").no_wait().into_future();
+            until_it_says("all nodes", async || {
+                lock().await.unwrap().release().await.unwrap();
+                answers()
+            })
+            .await;
+            assert_eq!(moved.server_id().await.unwrap(), Some(servers[1].run_id()));
+            // The server goes.
+            proxy.set(Mode::Refuse);
+            until_it_says("a node that is gone", async || {
+                lock().await.unwrap().release().await.unwrap();
+                !answers()
+            })
+            .await;
+            proxy.lead_to(servers[0].port());
+            proxy.set(Mode::Pass);
+            // Without the third one, no two servers are left.
+            servers[2].kill();
+            until_it_says("a refusal", async || match lock().await {
+                Err(error) => matches!(error, LockError::SameServer { .. }),
+                Ok(_) => panic!("one server votes twice"),
+            })
+            .await;
+            servers[2].restart();
+            until_it_says("the other server", async || {
+                moved.server_id().await.is_ok_and(|id| id == Some(servers[0].run_id()))
+            })
+            .await;
         }
     });
 }
