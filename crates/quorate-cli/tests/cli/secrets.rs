@@ -80,4 +80,15 @@ fn a_password_in_an_option_is_warned_of_and_nothing_else_is() {
         let done = run(dir, &[address.to_owned()], &["nodes"]);
         assert!(!done.err.contains(WARNING), "{address}: {done:?}");
     }
+    // Of several addresses, whichever has it.
+    let (plain, secret) = (&*node.address(), &*node.address_as("ann", PASSWORD));
+    for (addresses, warnings) in [
+        ([plain, "redis://localhost:1"], 0),
+        ([plain, secret], 1),
+        ([secret, plain], 1),
+        ([secret, "redis://ann:correct-horse@localhost:1"], 1),
+    ] {
+        let done = run(dir, &[], &["--nodes", addresses[0], "--nodes", addresses[1], "nodes"]);
+        assert_eq!(done.err.matches(WARNING).count(), warnings, "{addresses:?}: {done:?}");
+    }
 }
