@@ -1,11 +1,14 @@
 //! What a manager knows of its nodes without asking them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind, LockManager, Readiness};
 use quorate_memory::{Fault, Sim};
 use quorate_protocol::error_of_reply;
 
+use crate::backends::{Begins, begin};
 use crate::waiting::processes::{Quirk, Scene};
 use crate::world::{HOUR, MS, SECOND, World, failing};
 
@@ -87,6 +90,48 @@ fn a_call_in_flight_counts_after_a_node_timeout() {
         assert_eq!(answering(&manager.nodes()), [is_answering, true, true], "{passed:?}");
     }
     drop(guard);
+}
+
+/// While a node was away, none of its calls left, or each was lost. It has answered since, and nothing is in flight.
+#[test]
+fn a_manager_that_is_idle_after_an_outage_is_ready() {
+    for (outages, is_sent) in [(1, false), (3, false), (3, true)] {
+        let world = World::complete(3);
+        let is_away = Arc::<AtomicBool>::default();
+        let nodes = world.nodes.iter().map(|node| {
+            let is_away = Arc::clone(&is_away);
+            let is_second = node.name() == "memory-2";
+            Begins::new(node, move |node, call, runtime| {
+                if !(is_second && is_away.load(Ordering::Relaxed)) {
+                    return begin(node, call, runtime);
+                }
+                let error = BackendError::new(BackendErrorKind::Connection, "away");
+                if is_sent {
+                    call.answer(Err(error));
+                    return Ok(());
+                }
+                Err(call.not_sent(error))
+            })
+        });
+        let manager = world.over(nodes.collect::<Vec<_>>());
+        for _ in 0..outages {
+            is_away.store(true, Ordering::Relaxed);
+            lock(&world, &manager);
+            assert_eq!(answering(&manager.nodes()), [true, false, true]);
+            is_away.store(false, Ordering::Relaxed);
+            world.advance(20 * SECOND);
+            lock(&world, &manager);
+            for _ in 0..2 {
+                assert_eq!(answering(&manager.nodes()), [true; 3], "{outages}, {is_sent}");
+                world.advance(HOUR);
+            }
+        }
+        // A guard that is held keeps no node waiting, either.
+        let _guard = world.lock(&manager);
+        world.advance(SECOND);
+        assert_eq!(answering(&manager.nodes()), [true; 3]);
+        assert!(world.run(manager.close(SECOND)).is_clean());
+    }
 }
 
 /// So that a manager which has locked nothing yet can be ready.
