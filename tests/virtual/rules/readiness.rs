@@ -1,9 +1,10 @@
 //! What a manager knows of its nodes without asking them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use quorate_core::backend::Claim;
 use quorate_core::{BackendError, BackendErrorKind, LockManager, Readiness};
 use quorate_memory::{Fault, Sim};
 use quorate_protocol::error_of_reply;
@@ -90,6 +91,39 @@ fn a_call_in_flight_counts_after_a_node_timeout() {
         assert_eq!(answering(&manager.nodes()), [is_answering, true, true], "{passed:?}");
     }
     drop(guard);
+}
+
+/// One call hangs, and the others are answered one after the other.
+#[test]
+fn a_node_that_answers_others_answers_however_long_one_call_waits() {
+    let world = World::complete(3);
+    let nodes = world.nodes.iter().map(|node| {
+        let kept = Mutex::new(Vec::new());
+        Begins::new(node, move |node, call, runtime| {
+            let hangs = |claim: &Claim| claim.keys()[0].as_bytes() == b"hangs";
+            match node.name() == "memory-2" && call.claim().is_some_and(hangs) {
+                true => kept.lock().unwrap().push(call),
+                false => return begin(node, call, runtime),
+            }
+            Ok(())
+        })
+    });
+    let manager = world.over(nodes.collect::<Vec<_>>());
+    lock(&world, &manager);
+    let _held = world.run(manager.lock("hangs").ttl(HOUR)).unwrap();
+    for _ in 0..10 {
+        world.advance(400 * MS);
+        assert_eq!(answering(&manager.nodes()), [true; 3]);
+        world.run(world.lock(&manager).release()).unwrap();
+        world.catch_up();
+    }
+    world.advance(499 * MS);
+    assert_eq!(answering(&manager.nodes()), [true; 3]);
+    world.advance(MS);
+    assert_eq!(answering(&manager.nodes()), [true, false, true]);
+    world.run(world.lock(&manager).release()).unwrap();
+    world.catch_up();
+    assert_eq!(answering(&manager.nodes()), [true; 3]);
 }
 
 /// While a node was away, none of its calls left, or each was lost. It has answered since, and nothing is in flight.
