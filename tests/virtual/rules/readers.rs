@@ -190,6 +190,27 @@ fn rw1_a_reader_that_comes_after_a_writer_joins_none_that_came_before() {
     assert_eq!(together[1].load(Ordering::Relaxed), 0);
 }
 
+/// Once the nodes have said which server each is, the gate is known. In the first round, others may be asked as well.
+#[test]
+fn rw1_a_reader_asks_for_writers_once() {
+    for nodes in [1, 3, 5] {
+        let scene = Scene::new(nodes);
+        let reader = scene.process();
+        for number in 0..10 {
+            scene.forget_sent();
+            let names = [format!("r{number}"), format!("s{number}")];
+            let names = if number % 2 == 0 { &names[..1] } else { &names };
+            let guard = scene.run(reader.locks.read(names).no_wait()).unwrap();
+            scene.run(guard.extend()).unwrap();
+            scene.run(guard.release()).unwrap();
+            scene.advance(SECOND);
+            let most = if number == 0 { nodes } else { 1 };
+            let asked = scene.count(Operation::Hint);
+            assert!((1..=most).contains(&asked), "{nodes} nodes, read {number}: {asked}");
+        }
+    }
+}
+
 #[test]
 fn rw2_readers_next_to_each_other_enter_together() {
     for (processes, tasks) in [(5, 1), (1, 5), (3, 2)] {
