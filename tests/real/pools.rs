@@ -1,23 +1,24 @@
 //! Nodes over bb8 pools, those of quorate and those of users: what differs from connections of their own.
 
+use std::future::IntoFuture as _;
 use std::pin::pin;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{Either, join, poll_immediate, select};
+use futures_util::future::{Either, join, join_all, poll_immediate, select};
 use quorate::backend::Vote;
 use quorate::redis::bb8::Pool;
 use quorate::redis::from_pool;
 use quorate::redis::redis::{self, cmd};
-use quorate::{LockBackend, LockError};
+use quorate::{BackendError, LockBackend, LockError};
 use quorate_tests::peer::{Answer, Peer};
 use quorate_tests::proxy::{Mode, Proxy};
 use quorate_tests::wait::{LIMIT, until, until_it_says};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::calls::{acquire, claim, extend, release};
-use crate::client::{Client, assert_clean, calls, on_tokio, unhurried};
+use crate::client::{Client, accepted, assert_clean, calls, on_tokio, unhurried};
 
 /// A pool as most users make it, but for its patience.
 pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
@@ -75,6 +76,53 @@ fn calls_at_the_same_time_use_several_connections() {
             assert_eq!((votes.0.unwrap(), votes.1.unwrap()), (Vote::Granted, Vote::Granted));
             assert_eq!(peer.connections(), 2 * turn);
         }
+    });
+}
+
+/// A connection is asked once what its server can do, and the pool makes no more of them than it may.
+#[test]
+fn calls_over_a_pool_make_no_connections_and_no_handshakes_of_their_own() {
+    let node = RedisServer::start();
+    on_tokio(async {
+        for backend in both(&node.address()) {
+            let manager = unhurried([backend]).build().unwrap();
+            // At the same time, so that the pool has all its connections.
+            let pair = async || {
+                let [one, other] = ["a", "b"].map(|name| manager.lock(name).into_future());
+                let (one, other) = join(one, other).await;
+                let (one, other) = join(one.unwrap().release(), other.unwrap().release()).await;
+                one.and(other).unwrap();
+            };
+            for _ in 0..20 {
+                pair().await;
+            }
+            let (before, monitor) = (accepted(&node), node.monitor());
+            for _ in 0..100 {
+                pair().await;
+            }
+            let lines = monitor.stop();
+            let is_question = |name: &String| name.eq_ignore_ascii_case("INFO");
+            let asked = lines.iter().filter(|line| is_question(&line.args[0])).count();
+            assert!(asked <= 4, "{asked} handshakes of 400 calls");
+            // Those of this test, and of a pool that had fewer than it may have.
+            let made = accepted(&node) - before;
+            assert!(made <= 10, "{made} connections for 400 calls");
+            assert_clean(&manager).await;
+        }
+    });
+}
+
+/// Its server ends each connection at once.
+#[test]
+fn calls_that_fail_at_the_same_time_share_a_connect() {
+    let peer = Peer::raw(|_| Ok(()));
+    on_tokio(async {
+        let node = Client::Pool.connect_one(&peer.url());
+        let claims: Vec<_> = (0..100).map(|number| claim(&format!("r{number}"))).collect();
+        let voted = join_all(claims.iter().map(|claim| acquire(&node, claim))).await;
+        assert!(voted.iter().all(|vote| vote.as_ref().is_err_and(BackendError::is_not_sent)));
+        // A connect tries two protocols. On a slow machine, a second one may be due.
+        assert!(peer.connections() < 50, "{} connections", peer.connections());
     });
 }
 
