@@ -50,6 +50,7 @@ fn once_per_a_command_that_fails_is_run_again() {
 
 /// A period of any length has the number of its own in the time since 1970, to the nanosecond.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the wall clock names a period")]
 fn once_per_a_period_need_not_be_whole_seconds() {
     let (nodes, dir) = (&Nodes::start(1), &Dir::new());
     let number = |period: Duration| UNIX_EPOCH.elapsed().unwrap().as_nanos() / period.as_nanos();
