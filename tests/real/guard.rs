@@ -105,6 +105,121 @@ fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
     });
 }
 
+/// A server tells its uptime in whole seconds, and may have started up to a second earlier or later than that says. It
+/// grants nothing before `max_ttl` has passed since its start, whichever it was.
+#[test]
+fn a_soft_quarantine_ends_max_ttl_and_a_second_after_the_second_of_the_start() {
+    let node = RedisServer::start();
+    on_tokio(async {
+        let seconds = |field: &str| node.info(field).parse::<i64>().unwrap();
+        // Fresh, and up for some seconds, which are taken off.
+        for up in [0, 2] {
+            until("some seconds", || seconds("uptime_in_seconds") >= up).await;
+            let info = node.cli(&["INFO", "server"]).text();
+            let field = |name: &str| {
+                let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                line.unwrap().parse::<i64>().unwrap()
+            };
+            // Both are of one moment of the server.
+            let started = field("server_time_usec") / 1_000_000 - field("uptime_in_seconds");
+            for max_ttl in [MAX_TTL, MAX_TTL / 2 + Duration::from_millis(1)] {
+                node.flushall();
+                is_quarantined(&manager(
+                    Client::Redis,
+                    &[node.address()],
+                    RestartGuard::soft(max_ttl),
+                ))
+                .await;
+                let script = "local now = redis.call('TIME') \
+                    return now[1] * 1000 + math.floor(now[2] / 1000) + redis.call('PTTL', KEYS[1])";
+                let ends = node.cli(&["EVAL", script, "1", QUARANTINE]).integer();
+                let rest = ends - 1_000 * started - i64::try_from(max_ttl.as_millis()).unwrap();
+                // A second for the rounding of the uptime, and less than one since the last full second.
+                assert!((1_000 - 2..=2_000 + 2).contains(&rest), "{rest} ms, up for {up} s");
+            }
+        }
+    });
+}
+
+/// The guard has not seen the node. An operator keeps it out for good, for longer or for less than the guard does, or has
+/// written an epoch that none is.
+#[test]
+fn what_an_operator_has_set_on_a_node_that_the_guard_has_not_seen_counts() {
+    use BackendErrorKind::{MaxTtl, Quarantined};
+    let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap();
+    let (max, hour) = (ms(MAX_TTL), ms(Duration::from_secs(3_600)));
+    on_tokio(async {
+        let node = RedisServer::start();
+        let up = || node.info("uptime_in_seconds").parse::<u64>().unwrap();
+        until("some seconds", || up() > SHORT.as_secs() + 1).await;
+        let strict = || RestartGuard::strict(MAX_TTL);
+        // By its uptime, a soft guard would let the node vote.
+        let soft = || RestartGuard::soft(SHORT);
+        for (guard, expiry, least, most) in [
+            (strict(), None, -1, -1),
+            (soft(), None, -1, -1),
+            (strict(), Some(max + 2 * hour), max + hour, max + 2 * hour),
+            (soft(), Some(hour), 1, hour),
+            (strict(), Some(max / 4), max / 2, max),
+        ] {
+            node.flushall();
+            node.set(QUARANTINE, "by hand");
+            if let Some(expiry) = expiry {
+                let expiry = expiry.to_string();
+                assert_eq!(node.cli(&["PEXPIRE", QUARANTINE, &expiry]).integer(), 1);
+            }
+            let manager = manager(Client::Redis, &[node.address()], guard);
+            for _ in 0..2 {
+                let (kind, text) = failure(&manager).await;
+                assert_eq!(kind, Quarantined, "{guard:?}, {expiry:?}: {text}");
+                let left = node.pttl(QUARANTINE);
+                assert!((least..=most).contains(&left), "{guard:?}, {expiry:?}: {left} ms");
+            }
+            // The operator ends it, and the node votes.
+            assert_eq!(node.cli(&["DEL", QUARANTINE]).integer(), 1);
+            manager.lock("r").no_wait().await.unwrap().release().await.unwrap();
+        }
+        for epoch in ["by hand", "", "a:b:c:", ":1000", "run:id:1:1000ms"] {
+            node.flushall();
+            node.set(EPOCH, epoch);
+            for guard in [strict(), soft()] {
+                let manager = manager(Client::Redis, &[node.address()], guard);
+                let (kind, text) = failure(&manager).await;
+                assert_eq!(kind, MaxTtl, "{epoch:?}: {text}");
+                assert_eq!(node.get(EPOCH).as_deref(), Some(epoch.as_bytes()));
+                assert_eq!(node.get(QUARANTINE), None);
+            }
+        }
+    });
+}
+
+/// Whichever of two guards has come first, and whether or not the server has restarted since.
+#[test]
+fn a_real_node_refuses_a_guard_with_another_max_ttl_and_says_both() {
+    let (one, other) = (MAX_TTL, MAX_TTL - Duration::from_millis(1));
+    on_tokio(async {
+        let node = RedisServer::start();
+        for (first, second) in [(one, other), (other, one)] {
+            node.flushall();
+            is_quarantined(&manager(Client::Redis, &[node.address()], first)).await;
+            let epoch = node.get(EPOCH);
+            // As after a restart or a promotion: another run, with the same `max_ttl`.
+            let theirs = format!("another:run:7:{}", first.as_millis());
+            for epoch in [epoch, Some(theirs.into_bytes())] {
+                node.set(EPOCH, epoch.unwrap());
+                for guard in [RestartGuard::strict(second), RestartGuard::soft(second)] {
+                    let (kind, text) =
+                        failure(&manager(Client::Redis, &[node.address()], guard)).await;
+                    assert_eq!(kind, BackendErrorKind::MaxTtl, "{text}");
+                    let told = [first, second].map(|time| format!("{} ms", time.as_millis()));
+                    assert!(text.contains(&told.join(", not ")), "{text}");
+                }
+                is_quarantined(&manager(Client::Redis, &[node.address()], first)).await;
+            }
+        }
+    });
+}
+
 /// A node that cannot write leaves nothing half done. Each is mended in the end.
 #[test]
 fn a_node_that_is_full_or_may_evict_keys_is_told_so_and_begins_its_quarantine_once_it_is_mended() {

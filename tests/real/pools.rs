@@ -1,21 +1,24 @@
 //! Nodes over bb8 pools, those of quorate and those of users: what differs from connections of their own.
 
+use std::future::IntoFuture as _;
 use std::pin::pin;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
-use futures_util::future::{Either, join, poll_immediate, select};
-use quorate::LockBackend;
+use futures_util::future::{Either, join, join_all, poll_immediate, select};
 use quorate::backend::Vote;
 use quorate::redis::bb8::Pool;
 use quorate::redis::from_pool;
 use quorate::redis::redis::{self, cmd};
-use quorate_tests::RedisServer;
+use quorate::{BackendError, LockBackend, LockError};
 use quorate_tests::peer::{Answer, Peer};
-use quorate_tests::wait::{LIMIT, until};
+use quorate_tests::proxy::{Mode, Proxy};
+use quorate_tests::wait::{LIMIT, until, until_it_says};
+use quorate_tests::{Nodes, RedisServer};
 
 use crate::calls::{acquire, claim, extend, release};
-use crate::client::{Client, assert_clean, calls, on_tokio};
+use crate::client::{Client, accepted, assert_clean, calls, on_tokio, unhurried};
 
 /// A pool as most users make it, but for its patience.
 pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
@@ -23,6 +26,14 @@ pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
     let pool = Pool::builder().max_size(2).connection_timeout(LIMIT);
     let pool = pool.idle_timeout(None).max_lifetime(None).build_unchecked(client);
     Arc::new(from_pool("theirs", pool))
+}
+
+/// The same with little patience: when its server is gone, a call fails soon.
+fn theirs_of_a_moment(address: &str) -> Arc<dyn LockBackend> {
+    let client = redis::Client::open(address).unwrap();
+    let pool = Pool::builder().max_size(2).connection_timeout(Duration::from_millis(100));
+    let pool = pool.idle_timeout(None).max_lifetime(None).build_unchecked(client);
+    Arc::new(from_pool(address, pool))
 }
 
 fn both(address: &str) -> [Arc<dyn LockBackend>; 2] {
@@ -103,6 +114,53 @@ fn a_call_that_is_given_up_keeps_its_connection_if_its_reply_comes() {
     });
 }
 
+/// A connection is asked once what its server can do, and the pool makes no more of them than it may.
+#[test]
+fn calls_over_a_pool_make_no_connections_and_no_handshakes_of_their_own() {
+    let node = RedisServer::start();
+    on_tokio(async {
+        for backend in both(&node.address()) {
+            let manager = unhurried([backend]).build().unwrap();
+            // At the same time, so that the pool has all its connections.
+            let pair = async || {
+                let [one, other] = ["a", "b"].map(|name| manager.lock(name).into_future());
+                let (one, other) = join(one, other).await;
+                let (one, other) = join(one.unwrap().release(), other.unwrap().release()).await;
+                one.and(other).unwrap();
+            };
+            for _ in 0..20 {
+                pair().await;
+            }
+            let (before, monitor) = (accepted(&node), node.monitor());
+            for _ in 0..100 {
+                pair().await;
+            }
+            let lines = monitor.stop();
+            let is_question = |name: &String| name.eq_ignore_ascii_case("INFO");
+            let asked = lines.iter().filter(|line| is_question(&line.args[0])).count();
+            assert!(asked <= 4, "{asked} handshakes of 400 calls");
+            // Those of this test, and of a pool that had fewer than it may have.
+            let made = accepted(&node) - before;
+            assert!(made <= 10, "{made} connections for 400 calls");
+            assert_clean(&manager).await;
+        }
+    });
+}
+
+/// Its server ends each connection at once.
+#[test]
+fn calls_that_fail_at_the_same_time_share_a_connect() {
+    let peer = Peer::raw(|_| Ok(()));
+    on_tokio(async {
+        let node = Client::Pool.connect_one(&peer.url());
+        let claims: Vec<_> = (0..100).map(|number| claim(&format!("r{number}"))).collect();
+        let voted = join_all(claims.iter().map(|claim| acquire(&node, claim))).await;
+        assert!(voted.iter().all(|vote| vote.as_ref().is_err_and(BackendError::is_not_sent)));
+        // A connect tries two protocols. On a slow machine, a second one may be due.
+        assert!(peer.connections() < 50, "{} connections", peer.connections());
+    });
+}
+
 /// Its place in the pool is free again.
 #[test]
 fn a_call_that_is_given_up_closes_its_connection_if_no_reply_comes() {
@@ -122,6 +180,50 @@ fn a_call_that_is_given_up_closes_its_connection_if_no_reply_comes() {
             }
             assert_eq!(acquire(&node, &claim("r")).await.unwrap(), Vote::Granted);
             assert!(peer.connections() > 5 * turn);
+        }
+    });
+}
+
+/// Its connections are replaced by the pool, and lead to another server from then on: one that has a vote already.
+#[test]
+fn a_pool_whose_address_has_moved_is_asked_again_which_server_it_is() {
+    let servers = Nodes::start(3);
+    on_tokio(async {
+        for connect in [|address: &str| Client::Pool.connect_one(address), theirs_of_a_moment] {
+            let proxy = Proxy::start(servers[1].port());
+            let moved = connect(&proxy.address());
+            let nodes = [connect(&servers[0].address()), Arc::clone(&moved)];
+            let nodes = nodes.into_iter().chain([connect(&servers[2].address())]);
+            let manager = unhurried(nodes).build().unwrap();
+            let answers = || manager.nodes().nodes()[1].is_answering();
+            let lock = || manager.lock("r").no_wait().into_future();
+            until_it_says("all nodes", async || {
+                lock().await.unwrap().release().await.unwrap();
+                answers()
+            })
+            .await;
+            assert_eq!(moved.server_id().await.unwrap(), Some(servers[1].run_id()));
+            // The server goes.
+            proxy.set(Mode::Refuse);
+            until_it_says("a node that is gone", async || {
+                lock().await.unwrap().release().await.unwrap();
+                !answers()
+            })
+            .await;
+            proxy.lead_to(servers[0].port());
+            proxy.set(Mode::Pass);
+            // Without the third one, no two servers are left.
+            servers[2].kill();
+            until_it_says("a refusal", async || match lock().await {
+                Err(error) => matches!(error, LockError::SameServer { .. }),
+                Ok(_) => panic!("one server votes twice"),
+            })
+            .await;
+            servers[2].restart();
+            until_it_says("the other server", async || {
+                moved.server_id().await.is_ok_and(|id| id == Some(servers[0].run_id()))
+            })
+            .await;
         }
     });
 }

@@ -1,14 +1,15 @@
 //! Readers and writers on real nodes: with both clients, over a pool, and beside other Redlock libraries.
 
 use std::future::IntoFuture as _;
+use std::time::Duration;
 
-use quorate::backend::{AcquireOptions, Mode, Vote};
-use quorate::{DetachedLock, LockManager, LockState};
+use quorate::backend::{AcquireOptions, Mode, Ttl, Vote};
+use quorate::{DetachedLock, LockBackend as _, LockManager, LockState};
 use quorate_tests::keys::waiters;
 use quorate_tests::wait::{LONG_TTL, until, until_it_says, within_limit};
 use quorate_tests::{Nodes, RedisServer, Reply};
 
-use crate::calls::{claim, release};
+use crate::calls::{acquire, claim, extend, key, release};
 use crate::client::{
     Client, assert_clean, close, nothing_is_left, on_tokio, unreachable, with_each,
 };
@@ -186,6 +187,42 @@ fn rw7_the_key_of_a_real_node_lives_as_long_as_its_last_reader() {
             assert!(nodes[0].pttl("r") <= LONG_TTL.as_millis() as i64, "{client:?}");
             short.release().await.unwrap();
             close(&manager, nodes).await;
+        }
+    });
+}
+
+/// Readers that died take no memory: the next script for the key drops them, whichever reader it is of.
+#[test]
+fn rw7_readers_that_died_are_gone_from_the_key() {
+    let node = RedisServer::start();
+    on_tokio(async {
+        let backend = Client::Redis.connect_one(&node.address());
+        let reader = |ttl: Duration| {
+            let claim = claim("r").with_mode(Mode::Shared);
+            claim.with_ttl(Ttl::try_from(ttl).unwrap())
+        };
+        let (first, last) = (reader(LONG_TTL), reader(2 * LONG_TTL));
+        assert_eq!(acquire(&backend, &first).await.unwrap(), Vote::Granted);
+        for turn in 0..4 {
+            for _ in 0..5 {
+                let died = reader(Duration::from_millis(10));
+                assert_eq!(acquire(&backend, &died).await.unwrap(), Vote::Granted);
+            }
+            let seen = async || {
+                let seen = backend.inspect(&key("r")).await.unwrap().unwrap();
+                seen.readers.len()
+            };
+            let alive = 1 + usize::from(turn > 1);
+            until_it_says("the end of their ttl", async || seen().await == alive).await;
+            let voted = match turn {
+                0 => extend(&backend, &first).await,
+                1 => acquire(&backend, &last).await,
+                2 => extend(&backend, &last).await,
+                _ => release(&backend, &first).await,
+            };
+            assert_eq!(voted.unwrap(), Vote::Granted);
+            let left = [1, 2, 2, 1][turn];
+            assert_eq!(node.cli(&["ZCARD", "r"]), Reply::Integer(left), "{turn}");
         }
     });
 }

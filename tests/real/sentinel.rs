@@ -158,6 +158,70 @@ fn a_server_that_is_no_primary_is_not_locked_on_and_another_sentinel_is_asked() 
     });
 }
 
+/// Alone it ends no request, and beside another sentinel, in either order, it is passed over.
+#[test]
+fn what_is_wrong_with_a_sentinel_is_not_wrong_with_its_primary() {
+    let primary = RedisServer::start();
+    let current = sentinel_that_says(primary.port());
+    let nowhere = Peer::nowhere().port().to_string();
+    let gone = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{nowhere}", nowhere.len());
+    for (reply, reason) in [
+        ("-NOAUTH Authentication required.", "NOAUTH"),
+        ("-NOPERM no permissions to run the 'sentinel' command", "NOPERM"),
+        ("-ERR unknown command 'SENTINEL'", "unknown command"),
+        ("-LOADING Redis is loading the dataset in memory", "LOADING"),
+        ("-WRONGTYPE", "WRONGTYPE"),
+        ("_", "it knows no group"),
+        ("*0", "the reply is no address"),
+        (":1", "the reply is no address"),
+        ("*2\r\n$9\r\n127.0.0.1\r\n$5\r\n99999", "the reply is no address"),
+        (&gone, "refused"),
+    ] {
+        let line: &'static [u8] = format!("{reply}\r\n").into_bytes().leak();
+        let wrong = Peer::start(move |heard| match heard.name() {
+            "SENTINEL" => Answer::Say(line),
+            _ => Answer::Usual,
+        });
+        on_tokio(async {
+            let manager = |sentinels: &[&Peer]| {
+                let sentinels = sentinels.iter().map(|peer| peer.url());
+                let node = builder().connect_timeout(LIMIT).sentinel("orders", sentinels).unwrap();
+                unhurried([node]).build().unwrap()
+            };
+            let failure = unreachable(manager(&[&wrong]).lock("r").no_wait().await);
+            let error = only_error(&failure);
+            assert!(error.is_not_sent() && error.to_string().contains(reason), "{error}");
+            assert_eq!(error.kind(), Kind::Connection, "{error}");
+            assert!(!failure.is_permanent(), "{failure}");
+            for sentinels in [[&wrong, &current], [&current, &wrong]] {
+                let guard = manager(&sentinels).lock("r").no_wait().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        });
+    }
+}
+
+/// Each sentinel has a share of the time to connect.
+#[test]
+fn a_sentinel_that_hangs_leaves_time_to_ask_another_one() {
+    let primary = RedisServer::start();
+    let current = sentinel_that_says(primary.port());
+    let hangs = Peer::start(|heard| match heard.name() {
+        "SENTINEL" => Answer::Say(b""),
+        _ => Answer::Usual,
+    });
+    on_tokio(async {
+        for sentinels in [[&hangs, &current], [&current, &hangs]] {
+            let sentinels = sentinels.map(Peer::url);
+            let node = builder().connect_timeout(Duration::from_secs(6));
+            let manager = unhurried([node.sentinel("orders", sentinels).unwrap()]);
+            let manager = manager.build().unwrap();
+            lock(&manager, "r").await;
+            manager.delete("r").await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn each_sentinel_is_named_with_what_is_wrong_with_it() {
     let group = Nodes::start(1);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, poll_immediate};
 use quorate::backend::{Vote, Watched};
 use quorate::{BackendErrorKind, LockBackend};
 use quorate_tests::RedisServer;
@@ -35,6 +35,28 @@ impl Scene {
         assert!(watched.is_held(), "{:?}", self.backend);
         watched
     }
+}
+
+/// A push is about some keys, and costs the waiters for others nothing.
+#[test]
+fn a_change_of_one_key_ends_the_watches_of_that_key_alone() {
+    with_each_client(|client| async move {
+        let scene = Scene::new(client);
+        let names: Vec<String> = (0..20).map(|number| format!("k{number}")).collect();
+        names.iter().for_each(|name| scene.set(name));
+        let mut watches = Vec::new();
+        for name in &names {
+            watches.push(Box::pin(scene.watch_held(name).await.changed()));
+        }
+        for (name, watched) in names.iter().zip((0..watches.len()).rev()) {
+            scene.node.cli(&["DEL", name]);
+            within_limit("the end of a watch", watches.remove(0)).await;
+            assert_eq!(watches.len(), watched);
+            for other in &mut watches {
+                assert!(poll_immediate(other).await.is_none(), "{client:?}: {name}");
+            }
+        }
+    });
 }
 
 /// And a watch is one read that writes nothing.

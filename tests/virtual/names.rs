@@ -4,23 +4,51 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
+use std::future::IntoFuture as _;
+use std::time::Duration;
 
+use futures_util::future::join;
 use quorate::LockManager;
 use quorate::memory::{MemoryNode, Sim};
 use quorate_tests::wait::{LIMIT, times};
 
-/// A name that is free again is forgotten within seconds, so the memory does not grow with the names.
+/// The length of a name.
+const NAME: usize = 300;
+
+/// A name that is free again is forgotten within seconds, so the memory does not grow with the names: of locks, and of
+/// readers that a writer and other readers have waited for.
 #[test]
 fn names_that_are_free_again_are_forgotten() {
-    const NAME: usize = 300;
-    let count = times(10_000, 200_000);
     let sim = Sim::new(1);
     let nodes = MemoryNode::cluster(3, sim.clone());
-    let manager = LockManager::builder(nodes).runtime(sim.clone()).build().unwrap();
+    let manager = || LockManager::builder(nodes.clone()).runtime(sim.clone()).build().unwrap();
+    let [one, other, third] = [(); 3].map(|()| manager());
+    assert_forgotten(&sim, times(10_000, 200_000), async |name| {
+        one.lock(name).await.unwrap().release().await.unwrap();
+    });
+    assert_forgotten(&sim, times(2_000, 60_000), async |name| {
+        let reading = one.read(name).await.unwrap();
+        let writes = async { other.lock(name).await.unwrap().release().await.unwrap() };
+        let reads = async {
+            sim.sleep(Duration::from_millis(1)).await;
+            assert!(third.read(name).no_wait().await.unwrap_err().is_held(), "a writer waits");
+            let releases = async {
+                sim.sleep(Duration::from_millis(1)).await;
+                reading.release().await.unwrap();
+            };
+            let (behind, ()) = join(one.read(name).into_future(), releases).await;
+            behind.unwrap().release().await.unwrap();
+        };
+        join(writes, reads).await;
+    });
+}
+
+/// Uses so many names four times over.
+fn assert_forgotten(sim: &Sim, count: usize, used: impl AsyncFn(&str)) {
     let resident = |phase: usize| {
         for number in 0..count {
             let name = format!("{phase}:{number}:{:0NAME$}", 0);
-            sim.block_on(async { manager.lock(name).await.unwrap().release().await.unwrap() });
+            sim.block_on(used(&name));
         }
         sim.advance(LIMIT);
         let pages = fs::read_to_string("/proc/self/statm").unwrap();

@@ -172,6 +172,38 @@ fn what_a_node_lacks_is_reported_once() {
     }
 }
 
+/// It lacks both, and each is one event, whichever is found first.
+#[test]
+fn each_operation_that_a_node_lacks_is_reported_once() {
+    let fails = Some(error_of_reply("NOPERM this user has no permissions"));
+    let told = told(|| {
+        let quirk =
+            Quirk { queueing_fails: fails.clone(), watching_fails: fails, ..Quirk::default() };
+        let scene = Scene::with(3, Sim::new(1), quirk);
+        let (holder, waiter) = (scene.process(), scene.process());
+        for _ in 0..3 {
+            let guard = scene.run(holder.lock("r")).unwrap();
+            let wait = waiter.locks.lock("r").timeout(5 * SECOND).into_future();
+            assert!(scene.run(wait).is_err());
+            scene.run(guard.release()).unwrap();
+        }
+    });
+    let lacks = of("node lacks operation", &told);
+    let shown = |name: &str| {
+        let mut shown: Vec<_> = lacks
+            .iter()
+            .filter(|told| told.field("operation") == name)
+            .map(|told| told.field("node").to_owned())
+            .collect();
+        shown.sort();
+        shown
+    };
+    for operation in ["queue", "watch"] {
+        assert_eq!(shown(operation), ["memory-1", "memory-2", "memory-3"], "{operation}");
+    }
+    assert_eq!(lacks.len(), 6);
+}
+
 #[test]
 fn a_gate_that_fails_for_a_moment_is_the_gate_again() {
     let scene = Scene::new(5);

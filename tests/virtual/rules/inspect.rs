@@ -133,6 +133,31 @@ fn nodes_that_hang_cost_one_node_timeout_however_many() {
     assert_eq!(world.sim.elapsed(), 70 * MS, "the node timeout is the manager's");
 }
 
+/// Readers with a ttl each, in both orders, beside a node that is waited for.
+#[test]
+fn what_a_node_says_of_each_reader_ages_until_the_last_node_has_answered() {
+    for ttls in [[10_000, 3_600_000, 600], [600, 3_600_000, 10_000]] {
+        let world = World::complete(3);
+        let manager = world.manager();
+        let guards = ttls.map(|ttl| world.run(manager.read("r").ttl(ttl * MS)).unwrap());
+        world.catch_up();
+        world.inject(2.., Fault::Hung);
+        world.advance(200 * MS);
+        let seen = look(&world, "r");
+        let mut expected = ttls.map(|ttl| (ttl * MS).saturating_sub(700 * MS));
+        expected.sort_unstable();
+        for view in &views(&seen)[..2] {
+            let KeyState::Read { readers } = view else { panic!("{seen}") };
+            let mut left: Vec<Duration> = readers.iter().map(|one| one.time_left).collect();
+            left.sort_unstable();
+            assert_eq!(left, expected, "{ttls:?}: {seen}");
+        }
+        // The lock is held for as long as its last reader.
+        assert_eq!((seen.state(), seen.time_left()), (LockState::Held, Some(3_599_300 * MS)));
+        drop(guards);
+    }
+}
+
 #[test]
 fn a_value_that_is_no_lock_is_neither_held_nor_free() {
     let world = World::new(3);

@@ -311,6 +311,26 @@ fn o4_a_period_is_named_by_the_wall_clock_of_each_machine() {
     assert!(runs(-1_000 * 365 * day));
 }
 
+/// Its number is that of the periods since 1970, whatever their length.
+#[test]
+fn o4_a_period_need_not_be_whole_seconds() {
+    let tick = Duration::from_micros(1);
+    for period in [SECOND, 1_500 * MS, 2 * SECOND - MS, SECOND + tick, 60 * MINUTE + MS] {
+        let world = World::complete(3);
+        let (manager, mut last) = (world.manager(), None);
+        for _ in 0..20 {
+            let number = u128::from(world.sim.unix_micros()) * 1_000 / period.as_nanos();
+            let ran = world.run(manager.once_per("job", period, async |lease| {
+                assert_eq!(lease.keys()[0].to_string(), format!("job@{number}"));
+                Ok::<_, ()>(())
+            }));
+            let is_new = last.replace(number) != Some(number);
+            assert_eq!(ran.unwrap().is_some(), is_new, "{period:?}, {number}");
+            world.advance(period * 3 / 10);
+        }
+    }
+}
+
 #[test]
 fn o5_nodes_that_lose_their_data_forget_the_mark() {
     for (lost, guard, expected) in

@@ -184,6 +184,27 @@ fn q6_an_alias_that_answers_after_the_win_is_a_failure_of_its_node() {
     assert_eq!(error.kind(), BackendErrorKind::Identity);
 }
 
+/// Whichever two of the names they are.
+#[test]
+fn q6_any_two_names_of_one_server_are_found_and_named() {
+    for (first, second) in (1..5).flat_map(|second| (0..second).map(move |first| (first, second))) {
+        let world = World::in_order(4);
+        let mut servers = world.nodes.iter();
+        let mut nodes: Vec<Begins> = Vec::new();
+        for place in 0..5 {
+            let alias = (place == second).then(|| nodes[first].clone());
+            let node = alias.unwrap_or_else(|| Begins::new(servers.next().unwrap(), begin));
+            nodes.push(node.named(format!("name {place}")));
+        }
+        let manager = world.over(nodes);
+        let error = world.run(manager.lock("r").no_wait()).unwrap_err();
+        let named = format!("the nodes name {first} and name {second} are one server");
+        assert_eq!(error.to_string(), named);
+        world.advance(SECOND);
+        assert_eq!(world.keys_left(), 0);
+    }
+}
+
 /// The second name leads to the first server from now on, as after a fail-over. Replies name no server unasked.
 #[test]
 fn q6_an_address_is_asked_again_which_server_it_is_after_an_error_of_its_connection() {

@@ -239,6 +239,27 @@ fn rw1_a_reader_that_comes_after_a_writer_joins_none_that_came_before() {
     assert_eq!(together[1].load(Ordering::Relaxed), 0);
 }
 
+/// Once the nodes have said which server each is, the gate is known. In the first round, others may be asked as well.
+#[test]
+fn rw1_a_reader_asks_for_writers_once() {
+    for nodes in [1, 3, 5] {
+        let scene = Scene::new(nodes);
+        let reader = scene.process();
+        for number in 0..10 {
+            scene.forget_sent();
+            let names = [format!("r{number}"), format!("s{number}")];
+            let names = if number % 2 == 0 { &names[..1] } else { &names };
+            let guard = scene.run(reader.locks.read(names).no_wait()).unwrap();
+            scene.run(guard.extend()).unwrap();
+            scene.run(guard.release()).unwrap();
+            scene.advance(SECOND);
+            let most = if number == 0 { nodes } else { 1 };
+            let asked = scene.count(Operation::Hint);
+            assert!((1..=most).contains(&asked), "{nodes} nodes, read {number}: {asked}");
+        }
+    }
+}
+
 #[test]
 fn rw2_readers_next_to_each_other_enter_together() {
     for (processes, tasks) in [(5, 1), (1, 5), (3, 2)] {
@@ -328,6 +349,39 @@ fn rw2_a_reader_takes_the_entry_of_a_killed_writer_along() {
     scene.advance(SECOND);
     assert_eq!(together[1].load(Ordering::Relaxed), 1);
     assert!(!scene.keys().iter().any(|key| key.ends_with(":waiters")), "{:?}", scene.keys());
+}
+
+/// Those that had their turn are not polled, and go before or after others of their process have come.
+#[test]
+fn rw2_readers_that_leave_an_earlier_turn_do_not_part_those_that_came_later() {
+    for goes_after in 0..=2 {
+        let scene = Scene::new(3);
+        let [holder, reader] = [(); 2].map(|()| scene.process());
+        let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+        let mut unpolled = read(&reader).into_future().boxed();
+        let until = scene.sim.sleep(SECOND).boxed();
+        assert!(matches!(scene.run(select(unpolled.as_mut(), until)), Either::Right(_)));
+        scene.run(guard.release()).unwrap();
+        scene.advance(MS);
+        let guard = scene.run(holder.locks.lock("r").ttl(60 * SECOND).no_wait()).unwrap();
+        let (mut unpolled, together) = (Some(unpolled), Arc::default());
+        for came in 0..2 {
+            unpolled.take_if(|_| goes_after == came);
+            scene.advance(5 * MS);
+            read_once(&reader, 20 * MS, &together);
+            scene.advance(5 * MS);
+        }
+        unpolled.take();
+        scene.advance(5 * MS);
+        read_once(&reader, 20 * MS, &together);
+        scene.advance(3 * SECOND);
+        assert_eq!(entries(&scene), 1, "they share an entry; gone after {goes_after}");
+        scene.run(guard.release()).unwrap();
+        scene.advance(3 * MS);
+        assert_eq!(together[1].load(Ordering::Relaxed), 3);
+        scene.advance(20 * SECOND);
+        assert_eq!(scene.keys(), <[&str; 0]>::default());
+    }
 }
 
 /// The gate has lost the key that the other nodes have.

@@ -1,10 +1,10 @@
 //! What a manager knows of its nodes without asking them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::backend::Operation;
+use quorate_core::backend::{Claim, Operation};
 use quorate_core::{BackendError, BackendErrorKind, LockManager, NodeReadiness, Readiness};
 use quorate_memory::{Fault, Sim};
 use quorate_protocol::error_of_reply;
@@ -123,6 +123,81 @@ fn a_hint_that_is_given_up_says_nothing_of_its_node() {
     assert!(dropped.load(Ordering::Relaxed) > 0);
     assert_eq!(answering(&manager.nodes()), [true; 3]);
     assert_eq!(asked.load(Ordering::Relaxed), 3, "in the first round only");
+}
+
+/// One call hangs, and the others are answered one after the other.
+#[test]
+fn a_node_that_answers_others_answers_however_long_one_call_waits() {
+    let world = World::complete(3);
+    let nodes = world.nodes.iter().map(|node| {
+        let kept = Mutex::new(Vec::new());
+        Begins::new(node, move |node, call, runtime| {
+            let hangs = |claim: &Claim| claim.keys()[0].as_bytes() == b"hangs";
+            match node.name() == "memory-2" && call.claim().is_some_and(hangs) {
+                true => kept.lock().unwrap().push(call),
+                false => return begin(node, call, runtime),
+            }
+            Ok(())
+        })
+    });
+    let manager = world.over(nodes.collect::<Vec<_>>());
+    lock(&world, &manager);
+    let _held = world.run(manager.lock("hangs").ttl(HOUR)).unwrap();
+    for _ in 0..10 {
+        world.advance(400 * MS);
+        assert_eq!(answering(&manager.nodes()), [true; 3]);
+        world.run(world.lock(&manager).release()).unwrap();
+        world.catch_up();
+    }
+    world.advance(499 * MS);
+    assert_eq!(answering(&manager.nodes()), [true; 3]);
+    world.advance(MS);
+    assert_eq!(answering(&manager.nodes()), [true, false, true]);
+    world.run(world.lock(&manager).release()).unwrap();
+    world.catch_up();
+    assert_eq!(answering(&manager.nodes()), [true; 3]);
+}
+
+/// While a node was away, none of its calls left, or each was lost. It has answered since, and nothing is in flight.
+#[test]
+fn a_manager_that_is_idle_after_an_outage_is_ready() {
+    for (outages, is_sent) in [(1, false), (3, false), (3, true)] {
+        let world = World::complete(3);
+        let is_away = Arc::<AtomicBool>::default();
+        let nodes = world.nodes.iter().map(|node| {
+            let is_away = Arc::clone(&is_away);
+            let is_second = node.name() == "memory-2";
+            Begins::new(node, move |node, call, runtime| {
+                if !(is_second && is_away.load(Ordering::Relaxed)) {
+                    return begin(node, call, runtime);
+                }
+                let error = BackendError::new(BackendErrorKind::Connection, "away");
+                if is_sent {
+                    call.answer(Err(error));
+                    return Ok(());
+                }
+                Err(call.not_sent(error))
+            })
+        });
+        let manager = world.over(nodes.collect::<Vec<_>>());
+        for _ in 0..outages {
+            is_away.store(true, Ordering::Relaxed);
+            lock(&world, &manager);
+            assert_eq!(answering(&manager.nodes()), [true, false, true]);
+            is_away.store(false, Ordering::Relaxed);
+            world.advance(20 * SECOND);
+            lock(&world, &manager);
+            for _ in 0..2 {
+                assert_eq!(answering(&manager.nodes()), [true; 3], "{outages}, {is_sent}");
+                world.advance(HOUR);
+            }
+        }
+        // A guard that is held keeps no node waiting, either.
+        let _guard = world.lock(&manager);
+        world.advance(SECOND);
+        assert_eq!(answering(&manager.nodes()), [true; 3]);
+        assert!(world.run(manager.close(SECOND)).is_clean());
+    }
 }
 
 /// So that a manager which has locked nothing yet can be ready.

@@ -183,14 +183,20 @@ fn a_renewal_that_fails_is_one_line() {
         dir.wait_for("started");
         for times in 1..=2 {
             set("1");
-            eventually("a renewal that has failed", || match lines {
-                // A renewal is due after 2.9 s at the latest.
-                0 => nodes[..2].iter().all(|node| node.pttl(&name) < 5_500),
-                _ => started.err().lines().filter(|line| is_warning(line)).count() == times,
+            eventually("a renewal that has failed", || {
+                assert!(started.is_running(), "{:?}", started.done());
+                match lines {
+                    // A renewal is due after 2.9 s at the latest.
+                    0 => nodes[..2].iter().all(|node| node.pttl(&name) < 5_500),
+                    _ => started.err().lines().filter(|line| is_warning(line)).count() == times,
+                }
             });
             set("0");
             let is_renewed = |node: &RedisServer| node.pttl(&name) > 7_000;
-            eventually("a renewal", || nodes[..2].iter().all(is_renewed));
+            eventually("a renewal", || {
+                assert!(started.is_running(), "{:?}", started.done());
+                nodes[..2].iter().all(is_renewed)
+            });
         }
         dir.write("go", "");
         let done = started.done();

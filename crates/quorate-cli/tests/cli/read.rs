@@ -1,6 +1,7 @@
 //! `quorate run --read`: beside other readers, and not beside a lock.
 
 use quorate_tests::Nodes;
+use quorate_tests::wait::eventually;
 use serde_json::Value;
 
 use crate::support::{Dir, run, start};
@@ -28,6 +29,36 @@ fn commands_that_read_run_together_and_not_beside_a_lock() {
     dir.write("go", "");
     assert_eq!(reading.done().code(), Some(0));
     assert_eq!(nodes.keys_left(), []);
+    // Two readers with a ttl and a label each, in both orders: a node keeps the key for as long as the last of them.
+    for ttls in [["1h", "3h"], ["3h", "1h"]] {
+        let mut both = ["web-3", "web-4"].into_iter().zip(ttls).map(|(label, ttl)| {
+            let dir = Dir::new();
+            let words = ["run", "--read", "--label", label, "--ttl", ttl, "r", "-c", waits];
+            let started = start(&dir, addresses, &words);
+            dir.wait_for("started");
+            (dir, started)
+        });
+        let both = &mut [both.next().unwrap(), both.next().unwrap()];
+        eventually("two readers on each node", || {
+            nodes.iter().all(|node| node.cli(&["ZCARD", "r"]).integer() == 2)
+        });
+        let seen = run(dir, addresses, &["inspect", "r"]);
+        assert!(seen.out.starts_with("r: held by 2 readers (\"web-"), "{seen:?}");
+        let told = run(dir, addresses, &["inspect", "--json", "r"]);
+        let told: Value = serde_json::from_str(&told.out).unwrap();
+        let lock = &told["locks"][0];
+        for label in ["web-3", "web-4"] {
+            assert!(seen.out.contains(&format!("\"{label}\"")), "{seen:?}");
+            assert!(lock["readers"].to_string().contains(label), "{told}");
+        }
+        for left in lock["nodes"].as_array().unwrap().iter().chain([lock]) {
+            assert!(left["left_ms"].as_u64().unwrap() > 7_200_000, "{told}");
+        }
+        for (dir, started) in both {
+            dir.write("go", "");
+            assert_eq!(started.done().code(), Some(0));
+        }
+    }
     for wrong in [&["--fenced"][..], &["--once-per", "1h"]] {
         let words = [&["run", "--read"], wrong, &["r", "--", "true"]].concat();
         assert_eq!(run(dir, addresses, &words).code(), Some(64), "{wrong:?}");

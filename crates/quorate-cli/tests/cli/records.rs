@@ -93,7 +93,22 @@ fn inspect_says_who_holds_and_free_takes_it_away() {
     run(dir, addresses, &["lock", "--ttl", "1h", "--label", "web-3", "a"]);
     let held = inspect(&["a"]);
     assert!(held.code() == Some(0) && held.out.contains("web-3"), "{held:?}");
-    assert_eq!(inspect(&["a", "b"]).code(), Some(1));
+    // The worst of all, in any order. One is neither held nor free.
+    nodes[0].cli(&["LPUSH", "split", "no lock"]);
+    nodes[1].cli(&["LPUSH", "split", "no lock"]);
+    for (names, code) in [
+        (&["a", "b"][..], 1),
+        (&["b", "a"], 1),
+        (&["a", "a"], 0),
+        (&["split"], 69),
+        (&["split", "a", "b"], 69),
+        (&["b", "split", "a"], 69),
+        (&["a", "b", "split"], 69),
+    ] {
+        for words in [names.to_vec(), [&["--json"], names].concat()] {
+            assert_eq!(inspect(&words).code(), Some(code), "{words:?}");
+        }
+    }
 
     nodes[1].cli(&["DEL", "a"]);
     let both = inspect(&["--json", "a", "b"]);

@@ -74,7 +74,8 @@ fn the_logins_of_a_group_and_a_key_are_printed_nowhere() {
         for place in [format!("localhost:{port}/orders"), format!("localhost:{port}/orders/x")] {
             let address = format!("{scheme}+sentinel://ann:{PASSWORD}@{place}?{login}");
             for words in [&["nodes"][..], &["run", "-v", "--wait", "10ms", "a", "--", "true"]] {
-                let done = run(dir, std::slice::from_ref(&address), &[&options[..], words].concat());
+                let done =
+                    run(dir, std::slice::from_ref(&address), &[&options[..], words].concat());
                 let printed = format!("{}{}", done.out, done.err);
                 assert!(done.code() >= Some(69) && printed.contains("orders"), "{done:?}");
                 for secret in [PASSWORD, "battery-staple", lines.lines().nth(1).unwrap()] {
@@ -111,5 +112,16 @@ fn a_password_in_an_option_is_warned_of_and_nothing_else_is() {
         // In the environment it is in its place.
         let done = run(dir, &[address.to_owned()], &["nodes"]);
         assert!(!done.err.contains(WARNING), "{address}: {done:?}");
+    }
+    // Of several addresses, whichever has it.
+    let (plain, secret) = (&*node.address(), &*node.address_as("ann", PASSWORD));
+    for (addresses, warnings) in [
+        ([plain, "redis://localhost:1"], 0),
+        ([plain, secret], 1),
+        ([secret, plain], 1),
+        ([secret, "redis://ann:correct-horse@localhost:1"], 1),
+    ] {
+        let done = run(dir, &[], &["--nodes", addresses[0], "--nodes", addresses[1], "nodes"]);
+        assert_eq!(done.err.matches(WARNING).count(), warnings, "{addresses:?}: {done:?}");
     }
 }

@@ -88,7 +88,8 @@ fn x9_a_line_on_a_terminal_says_who_holds_it_and_for_how_long() {
     let words = ["run", "--wait", "1h", "orders:42", "--", "true"];
     let mut silent = start(dir, &nodes.addresses(), &words);
     let mut command = quorate(dir, &nodes.addresses());
-    command.args(words);
+    // The first of its two names is free.
+    command.args(["run", "--wait", "1h", "orders:41", "orders:42", "--", "true"]);
     let waiting = terminal.spawn(command);
     terminal.wait_for("\r\x1b[Korders:42: held by \"web-3 \\u{202e}nightly\", ");
     terminal.wait_for("s left; waiting for 1 s of 3600 s");

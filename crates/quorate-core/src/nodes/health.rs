@@ -97,6 +97,8 @@ impl Health {
             None => (self.not_sent, self.failed_release) = (None, None),
             Some(error) => {
                 self.not_sent = error.is_not_sent().then(|| error.clone());
+                // Of a call that the backend did not take, this is the only result.
+                self.is_answering &= !error.is_not_sent();
                 if is_release {
                     self.failed_release = Some(error.clone());
                 }

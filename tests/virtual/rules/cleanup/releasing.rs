@@ -210,6 +210,24 @@ fn answers_others(world: &World, manager: &LockManager) {
     }
 }
 
+/// Each of several, as soon as the node has answered one call.
+#[test]
+fn c7_all_releases_that_found_no_answer_are_sent_again_when_the_node_answers() {
+    let world = World::in_order(3);
+    let (manager, names) = (world.manager(), ["r", "s", "t"]);
+    let guards = names.map(|name| world.run(manager.lock(name)).unwrap());
+    world.catch_up();
+    world.inject(..1, Fault::Down);
+    drop(guards);
+    world.catch_up();
+    world.heal();
+    let left = || names.into_iter().filter(|name| world.nodes[0].get(name).is_some()).count();
+    assert_eq!(left(), 3);
+    let _other = world.run(manager.lock("other")).unwrap();
+    world.catch_up();
+    assert_eq!((world.sim.elapsed(), left()), (Duration::ZERO, 0));
+}
+
 /// An error is an answer. A release that was answered with one waits for its pause.
 #[test]
 fn c7_a_release_that_found_no_answer_is_sent_again_when_the_node_answers_another_call() {

@@ -117,6 +117,28 @@ fn s3_a_request_that_waits_for_no_holder_finds_the_free_permit() {
     assert_eq!(board.0.lock().unwrap().most, 5, "of 50 tasks that try at the same moment");
 }
 
+/// One refresh at the gate and one leave, whether it finds a free one or not.
+#[test]
+fn s3_a_request_that_waits_for_no_holder_asks_the_gate_once() {
+    for free in [0, 1] {
+        let scene = Scene::new(3);
+        let (holder, process) = (scene.process(), scene.process());
+        let mut guards: Vec<_> = (0..30).map(|_| scene.run(holder.permit(30)).unwrap()).collect();
+        for guard in guards.drain(..free) {
+            scene.run(guard.release()).unwrap();
+        }
+        // Now it knows the gate.
+        let _other = scene.run(process.lock("other")).unwrap();
+        scene.forget_sent();
+        let had = scene.run(process.permit(30).no_wait());
+        assert_eq!(had.is_ok(), free > 0);
+        scene.advance(SECOND);
+        let asked = scene.count(Operation::Queue);
+        assert_eq!(asked, 2, "{free} are free");
+        assert!(scene.count(Operation::Acquire) <= 3 * 4, "{free} are free");
+    }
+}
+
 /// The gate names each of them another permit, as far as it goes by chance. With one order for all, 40 fail.
 #[test]
 fn s3_of_60_processes_that_try_for_90_permits_at_once_hardly_one_fails() {

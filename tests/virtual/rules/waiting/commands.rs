@@ -1,15 +1,17 @@
 //! W4: what a wait costs, in commands to all nodes together.
 
+use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::LockGuard;
+use quorate_core::backend::Capabilities;
 use quorate_memory::{Fault, Operation, Sim, Value};
 use quorate_protocol::error_of_reply;
 
 use super::contest::Contest;
 use super::processes::{Process, Queue, Quirk, Scene};
-use crate::world::{MS, SECOND};
+use crate::world::{HOUR, MS, SECOND, World};
 
 /// How long is counted.
 const SECONDS: u32 = 10;
@@ -29,6 +31,30 @@ impl LongHold {
             Queue::new(scene, waiters, MS, |_| 600 * SECOND);
         scene.advance(2 * SECOND);
         Self { scene, holder, guard: guard.into(), waiters }
+    }
+
+    /// Processes that wait to read, with so many tasks each.
+    fn of_readers(processes: usize, tasks: usize) -> Self {
+        let hold = Self::new(0, Quirk::default());
+        let waiters: Vec<Process> = (0..processes).map(|_| hold.scene.process()).collect();
+        for waiter in waiters.iter().flat_map(|waiter| std::iter::repeat_n(waiter, tasks)) {
+            let request = waiter.locks.read("r").timeout(600 * SECOND);
+            waiter.spawn(async move { drop(request.await) });
+            hold.scene.advance(5 * MS);
+        }
+        hold.scene.advance(2 * SECOND);
+        Self { waiters, ..hold }
+    }
+
+    /// Writes the key all the time.
+    fn extend_all_the_time(&self) {
+        let (client, guard) = (self.holder.client.clone(), Arc::clone(&self.guard));
+        self.holder.spawn(async move {
+            loop {
+                client.sleep(Duration::from_micros(2_500)).await;
+                guard.extend().await.unwrap();
+            }
+        });
     }
 
     /// What each waiter sends in a second, on average.
@@ -64,15 +90,60 @@ fn w4_a_wait_costs_at_most_two_commands_a_second() {
 fn w4_a_waiter_does_not_spin_when_others_write_the_key() {
     for waiters in [1, 8] {
         let hold = LongHold::new(waiters, Quirk::default());
-        let (client, guard) = (hold.holder.client.clone(), Arc::clone(&hold.guard));
-        hold.holder.spawn(async move {
-            loop {
-                client.sleep(Duration::from_micros(2_500)).await;
-                guard.extend().await.unwrap();
-            }
-        });
+        hold.extend_all_the_time();
         hold.scene.advance(SECOND);
         hold.assert_at_most(10.0, &format!("{waiters} waiters"));
+    }
+}
+
+/// All readers of a process together, however many they are.
+#[test]
+fn w4_a_wait_of_readers_costs_no_more_than_another() {
+    for (processes, tasks) in [(1, 1), (1, 20), (4, 1), (4, 5)] {
+        let hold = LongHold::of_readers(processes, tasks);
+        let story = format!("{processes} processes with {tasks} readers");
+        hold.assert_at_most(2.0, &story);
+        assert_eq!(hold.scene.count(Operation::Acquire), 0, "nobody attempts: {story}");
+        hold.extend_all_the_time();
+        hold.scene.advance(SECOND);
+        hold.assert_at_most(10.0, &story);
+    }
+}
+
+/// Readers that hold it renew all the time. One writer waits for them, and readers wait behind it.
+#[test]
+fn w4_a_wait_for_readers_and_behind_a_writer_costs_no_more_than_another() {
+    for readers in [1, 8] {
+        let scene = Scene::new(5);
+        let reading = scene.process();
+        let guards: Vec<LockGuard> = (0..readers)
+            .map(|_| scene.run(reading.locks.read("r").ttl(60 * SECOND)).unwrap())
+            .collect();
+        for guard in guards {
+            let client = reading.client.clone();
+            reading.spawn(async move {
+                loop {
+                    client.sleep(Duration::from_millis(20)).await;
+                    guard.extend().await.unwrap();
+                }
+            });
+        }
+        let writer = scene.process();
+        let _written = writer.hold_once("r", MS);
+        scene.advance(SECOND);
+        let behind = scene.process();
+        for _ in 0..5 {
+            let request = behind.locks.read("r").timeout(600 * SECOND);
+            behind.spawn(async move { drop(request.await) });
+        }
+        scene.advance(2 * SECOND);
+        scene.forget_sent();
+        scene.advance(SECONDS * SECOND);
+        let each = |process: &Process| scene.sent_by(process) as f64 / f64::from(SECONDS);
+        let (first, second) = (each(&writer), each(&behind));
+        // A refresh that is due may come in between.
+        assert!((1.0..=10.5).contains(&first), "{readers}: {first} commands a second");
+        assert!((1.0..=2.1).contains(&second), "{readers}: {second} commands a second");
     }
 }
 
@@ -127,5 +198,44 @@ fn w4_a_change_of_holder_costs_at_most_eight_commands_of_those_who_wait() {
         // Five nodes are asked to acquire, and to release.
         assert!(figures.sent <= 10.0 + 8.0, "{processes} processes: {figures:?}");
         assert!(figures.acquires < 5.5, "most attempts are won: {processes}: {figures:?}");
+    }
+}
+
+/// Of processes without pushes, the first one asks each 40 ms, and the others each refresh.
+#[test]
+fn w4_a_process_without_pushes_costs_more_while_it_is_first_alone() {
+    for reads in [false, true] {
+        let hold = LongHold::new(0, Quirk::default());
+        let polls = || hold.scene.process_on(|node| node.without(Capabilities::WATCH));
+        // Readers next to each other would all be first.
+        let waiters: Vec<Process> = (0..if reads { 1 } else { 4 }).map(|_| polls()).collect();
+        for waiter in &waiters {
+            let locks = &waiter.locks;
+            let request = if reads { locks.read("r") } else { locks.lock("r") };
+            let request = request.timeout(600 * SECOND).into_future();
+            waiter.spawn(async move { drop(request.await) });
+            hold.scene.advance(5 * MS);
+        }
+        hold.scene.advance(5 * SECOND);
+        let commands = LongHold { waiters, ..hold }.commands_per_second();
+        assert!((1.0..=25.1).contains(&commands[0]), "reads: {reads}: {commands:?}");
+        assert!(commands[1..].iter().all(|one| *one <= 2.1), "reads: {reads}: {commands:?}");
+    }
+}
+
+/// By chance after up to a second, of a lock and of a reader.
+#[test]
+fn w4_a_wait_without_a_wait_queue_is_about_two_rounds_a_second() {
+    for reads in [false, true] {
+        for world in [World::new(3), World::in_order(3)] {
+            let _held = world.run(world.manager().lock("r").ttl(HOUR)).unwrap();
+            let manager = world.manager();
+            let before = world.log.count("acquire");
+            let request = if reads { manager.read("r") } else { manager.lock("r") };
+            let waited = world.run(request.timeout(30 * SECOND));
+            assert!(waited.is_err_and(|error| error.is_held()));
+            let rounds = (world.log.count("acquire") - before) / 3;
+            assert!((40..=100).contains(&rounds), "reads: {reads}: {rounds} rounds in 30 s");
+        }
     }
 }
