@@ -1,7 +1,8 @@
 //! Long sleeps, which notice that the machine was suspended: clocks went on meanwhile, and timers stood still (T4).
 //!
 //! One thread for the whole process looks at the time suspended while a long sleep exists. It wakes them all when that
-//! time has grown. So a long sleep has no timer of its own for that, and a short one costs no more than its timer.
+//! time has grown. So a long sleep has no timer of its own for that, and a short one costs no more than its timer. It is
+//! no task of a runtime: a test may have paused the clock of that.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,13 +16,16 @@ use super::{Runtime, time_suspended};
 /// How often the thread looks.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// After how many looks the sleepers are woken in any case. A task with nothing left to wait for then ends its sleep.
+const EVERY: usize = 40;
+
 /// How late a sleep may end after a suspend. One that is not longer needs no look.
 const LATE: Duration = Duration::from_millis(500);
 
 /// The long sleeps of this process.
 pub(super) static SLEEPS: LongSleeps = LongSleeps::new(time_suspended);
 
-/// The sleeps that a suspend wakes.
+/// What a suspend wakes.
 #[derive(Debug)]
 pub(super) struct LongSleeps {
     pub(super) suspended: fn() -> Duration,
@@ -55,24 +59,21 @@ impl LongSleeps {
         // Elsewhere the time suspended is unknown.
         if cfg!(target_os = "linux") && seen.is_none() {
             let thread = thread::Builder::new().name("quorate-resume".into());
-            let look = || {
-                while self.look() {
-                    thread::sleep(LOOK);
-                }
-            };
+            let looks = (1..).take_while(|number| self.look(*number));
+            let look = || looks.for_each(|_| thread::sleep(LOOK));
             *seen = thread.spawn(look).is_ok().then(self.suspended);
         }
         resumed
     }
 
-    /// Wakes the sleeps if the machine was suspended since the last look. Returns whether there are any.
-    fn look(&self) -> bool {
+    /// Wakes the sleepers if the machine was suspended since the last look. Returns whether there are any.
+    fn look(&self, number: usize) -> bool {
         let mut seen = lock(&self.seen);
         let suspended = (self.suspended)();
         let is_needed = self.resumed.total_listeners() > 0;
         let before = std::mem::replace(&mut *seen, is_needed.then_some(suspended));
         drop(seen);
-        if before != Some(suspended) {
+        if before != Some(suspended) || number.is_multiple_of(EVERY) {
             self.resumed.notify(usize::MAX);
         }
         is_needed
@@ -108,13 +109,14 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Machine<const TEST: usize>;
 
-    static SUSPENDED_HOURS: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
+    static SUSPENDED_HOURS: [AtomicU32; 5] = [const { AtomicU32::new(0) }; 5];
 
-    static SLEEPS: [LongSleeps; 4] = [
+    static SLEEPS: [LongSleeps; 5] = [
         LongSleeps::new(Machine::<0>::suspended),
         LongSleeps::new(Machine::<1>::suspended),
         LongSleeps::new(Machine::<2>::suspended),
         LongSleeps::new(Machine::<3>::suspended),
+        LongSleeps::new(Machine::<4>::suspended),
     ];
 
     impl<const TEST: usize> Machine<TEST> {
@@ -175,12 +177,12 @@ mod tests {
             for (hours, woken) in [(0, 0), (0, 0), (1, 1), (0, 1), (0, 1), (1, 2)] {
                 assert!(wakes.poll(&mut sleep).is_pending(), "never early");
                 machine.suspend(hours);
-                assert!(sleeps.look());
+                assert!(sleeps.look(1));
                 assert_eq!(wakes.count(), woken, "only a suspend wakes");
             }
             sleep.await;
             assert!(runtime.now() >= deadline);
-            assert!(!sleeps.look(), "nobody sleeps");
+            assert!(!sleeps.look(1), "nobody sleeps");
             assert!(LOOK < LATE && LATE <= Duration::from_millis(500));
         });
     }
@@ -194,9 +196,9 @@ mod tests {
                 let sleeps = machine.by_hand();
                 let mut sleep = runtime.long_sleep_until(runtime.now() + length);
                 assert!(wakes.poll(&mut sleep).is_pending());
-                assert_eq!(sleeps.look(), is_looked_for);
+                assert_eq!(sleeps.look(1), is_looked_for);
                 drop(sleep);
-                assert!(!sleeps.look());
+                assert!(!sleeps.look(1));
             }
         });
     }
@@ -244,20 +246,26 @@ mod tests {
         }
     }
 
+    /// One node, and a node timeout that makes each sleep a long one.
+    fn manager(runtime: TokioRuntime) -> LockManager {
+        let builder = LockManager::builder([Granting]).runtime(runtime);
+        builder.ttl(5 * HOUR).node_timeout(HOUR).build().unwrap()
+    }
+
+    /// More than any task needs for what it has to do.
+    async fn settle() {
+        for _ in 0..100 {
+            yield_now().await;
+        }
+    }
+
     /// With and without a renewal, and however many callers wait: the manager has one long sleep.
     #[test]
     fn h4_lost_resolves_at_the_first_look_after_a_suspend() {
-        /// More than any task needs for what it has to do.
-        async fn settle() {
-            for _ in 0..100 {
-                yield_now().await;
-            }
-        }
         let machine = Machine::<3>;
         machine.run(async |runtime| {
             let sleeps = machine.by_hand();
-            let manager = LockManager::builder([Granting]).runtime(runtime).ttl(5 * HOUR);
-            let manager = manager.node_timeout(HOUR).build().unwrap();
+            let manager = manager(runtime);
             let plain = manager.lock("plain").into_future().await.unwrap();
             let renewed = manager.lock("renewed").auto_renew().into_future().await.unwrap();
             let wakes = Arc::<Wakes>::default();
@@ -265,19 +273,33 @@ mod tests {
                 [plain.lost(), plain.lost(), renewed.lost()].map(Box::pin).into();
             assert!(lost.iter_mut().all(|lost| wakes.poll(lost).is_pending()));
             settle().await;
-            assert!(sleeps.look());
+            assert!(sleeps.look(1));
             assert_eq!(sleeps.resumed.total_listeners(), 1, "that of the timekeeper");
             let before = wakes.count();
 
             machine.suspend(6);
             settle().await;
             assert_eq!(wakes.count(), before, "all timers stand still");
-            sleeps.look();
+            sleeps.look(1);
             settle().await;
             assert!(wakes.count() >= before + lost.len());
             for lost in &mut lost {
                 assert!(matches!(wakes.poll(lost), Poll::Ready(LeaseEnd::Expired { .. })));
             }
+        });
+    }
+
+    #[test]
+    fn nothing_is_looked_at_for_a_manager_without_locks() {
+        let machine = Machine::<4>;
+        machine.run(async |runtime| {
+            let (sleeps, manager) = (machine.by_hand(), manager(runtime));
+            manager.lock("r").into_future().await.unwrap().release().await.unwrap();
+            settle().await;
+            assert!(sleeps.look(1), "the timekeeper does not know it yet");
+            sleeps.look(EVERY);
+            settle().await;
+            assert!(!sleeps.look(1));
         });
     }
 }

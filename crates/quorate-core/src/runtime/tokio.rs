@@ -28,6 +28,7 @@ use super::{BoxFuture, EntropyError, Runtime, os_random};
 /// the release. At the end of `main`, [`close`](crate::LockManager::close) the manager.
 ///
 /// The clock is tokio's, which tests can pause, plus the time for which the machine was suspended.
+/// On Linux, one thread of the process looks for a suspend four times a second while a lock is held for long.
 /// Build your own tokio runtime with `enable_all`: this type needs the timer and the clients need I/O.
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
