@@ -85,7 +85,7 @@ _quorate() {
 
     case "${cmd}" in
         quorate)
-            opts="-q -v -h -V --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help --version run inspect free nodes lock extend release help"
+            opts="-q -v -h -V --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help --version run inspect free nodes lock extend release help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -96,6 +96,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -115,7 +127,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__extend)
-            opts="-q -v -h --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -126,6 +138,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -145,17 +169,41 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__free)
-            opts="-q -v -h --now --yes --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --permits --once-per --label --now --yes --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --permits)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --nodes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -301,17 +349,37 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__inspect)
-            opts="-q -v -h --json --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --permits --once-per --json --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --permits)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --nodes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -331,7 +399,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__lock)
-            opts="-q -v -h --wait --no-wait --ttl --fenced --label --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --wait --no-wait --ttl --fenced --label --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -357,6 +425,18 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --prefix)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -373,7 +453,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__nodes)
-            opts="-q -v -h --json --wait --max-ttl --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --json --wait --max-ttl --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -395,6 +475,18 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --prefix)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -411,7 +503,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__release)
-            opts="-q -v -h --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -422,6 +514,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -441,7 +545,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__run)
-            opts="-c -E -q -v -h --wait --no-wait --skip --read --permits --once-per --ttl --fenced --label --kill-after --nodes --nodes-file --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-c -E -q -v -h --wait --no-wait --skip --read --permits --once-per --again --ttl --fenced --label --kill-after --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -484,6 +588,18 @@ _quorate() {
                     return 0
                     ;;
                 --nodes-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -37,7 +37,7 @@ complete -c quorate -n "__fish_quorate_needs_command" -s h -l help -d 'Print hel
 complete -c quorate -n "__fish_quorate_needs_command" -s V -l version -d 'Print version'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "run" -d 'Run a command under a lock, and release the lock when it ends'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "inspect" -d 'Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear'
-complete -c quorate -n "__fish_quorate_needs_command" -f -a "free" -d 'Take a lock away from its holder. It is free when its ttl has passed, and nobody overlaps'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "free" -d 'Take a lock away from its holder, and from no other. It is free when its ttl has passed, and nobody overlaps'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "nodes" -d 'Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum can be locked; 78: one server is there twice'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "lock" -d 'Acquire a lock for the steps of a pipeline, and print its record, which is a secret'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "extend" -d 'Extend the lock whose record is on standard input to its full ttl. The record stays valid'
@@ -61,10 +61,13 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -l guard-max-ttl -d
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l no-wait -d 'Do not wait for a holder'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l skip -d 'Exit with 0, and print nothing, if the lock is held by another until the wait ended'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l read -d 'Hold the locks for reading: beside other readers, and not beside a lock'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l again -d 'With --once-per: run the command once more, if this period is done. While it runs elsewhere, the exit code is 75'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l fenced -d 'Acquire the lock with a fencing token'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l permits -d 'The locks of `run --permits N`: NAME#1 to NAME#N' -r
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
@@ -76,6 +79,9 @@ complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l json -d 'Pri
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s h -l help -d 'Print help'
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l permits -d 'The locks of `run --permits N`: NAME#1 to NAME#N' -r
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER' -r
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l label -d 'Free the lock only if its holder has this label' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
@@ -84,7 +90,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand free" -l tls-key -d 'A f
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l now -d 'Delete the lock: it is free at once, and its holder may go on working until its lease ends'
-complete -c quorate -n "__fish_quorate_using_subcommand free" -l yes -d 'Do not ask'
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l yes -d 'Do not ask. Needed without a terminal'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s h -l help -d 'Print help'
@@ -138,7 +144,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand release" -s v -l verbose
 complete -c quorate -n "__fish_quorate_using_subcommand release" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "run" -d 'Run a command under a lock, and release the lock when it ends'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "inspect" -d 'Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear'
-complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "free" -d 'Take a lock away from its holder. It is free when its ttl has passed, and nobody overlaps'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "free" -d 'Take a lock away from its holder, and from no other. It is free when its ttl has passed, and nobody overlaps'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "nodes" -d 'Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum can be locked; 78: one server is there twice'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "lock" -d 'Acquire a lock for the steps of a pipeline, and print its record, which is a secret'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "extend" -d 'Extend the lock whose record is on standard input to its full ttl. The record stays valid'
