@@ -147,7 +147,7 @@ fn v1_a_revoked_key_keeps_its_end_and_has_another_value() {
 
 /// The scripts compare: the value of a lock, and each reader.
 #[test]
-fn v10_the_next_holder_and_an_unseen_reader_keep_the_lock() {
+fn v7_the_next_holder_and_an_unseen_reader_keep_the_lock() {
     let nodes = &Nodes::start(3);
     with_each_client(|client| async move {
         let manager = client.manager(nodes);

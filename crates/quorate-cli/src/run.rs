@@ -71,7 +71,7 @@ fn kill_after(run: &Run) -> Result<Duration, Failure> {
     Ok(given)
 }
 
-/// Deletes the mark of a period that is done. A run that is in progress keeps its lock (V10).
+/// Deletes the mark of a period that is done. A run that is in progress keeps its lock (V7).
 async fn forget(manager: &LockManager, name: &str) -> Result<(), Failure> {
     let seen = manager.inspect(name).await.map_err(Failure::usage)?;
     if seen.is_done() {

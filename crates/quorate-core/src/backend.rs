@@ -148,7 +148,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Takes `key` away from its holder, and returns what was there; `None` if it was free.
     ///
     /// A key without a ttl is returned and left as it is, and so is a key that has another holder or reader than
-    /// [`Revoke::of`] says (V10). A replaced key lives as long as before: neither shorter nor longer (V1).
+    /// [`Revoke::of`] says (V7). A replaced key lives as long as before: neither shorter nor longer (V1).
     ///
     /// # Errors
     ///

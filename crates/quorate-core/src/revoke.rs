@@ -4,7 +4,7 @@
 //! repair, and its lease ends by time before the keys do (T1, T2). So no two clients hold the lock at once.
 //!
 //! Between the look at a lock and the wish to free it, another client may have acquired it. So a revoke can be told which
-//! holder was seen, and each node compares (V10).
+//! holder was seen, and each node compares (V7).
 
 use std::fmt;
 use std::time::Duration;

@@ -15,7 +15,7 @@ fn values(nodes: &Nodes, name: &str) -> Vec<Option<Vec<u8>>> {
 
 /// While it asks, the holder ends, and another one has the lock.
 #[test]
-fn v10_free_takes_the_lock_of_the_holder_that_it_has_shown_and_of_no_other() {
+fn v7_free_takes_the_lock_of_the_holder_that_it_has_shown_and_of_no_other() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let addresses = &nodes.addresses();
     for (words, is_other) in [

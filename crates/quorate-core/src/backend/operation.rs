@@ -108,7 +108,7 @@ impl Revoke {
         Self { token: None, of: None }
     }
 
-    /// Leaves a key alone that has another holder than these (V10).
+    /// Leaves a key alone that has another holder than these (V7).
     #[must_use]
     pub fn of(mut self, holders: impl Into<Arc<[Holder]>>) -> Self {
         self.of = Some(holders.into());

@@ -23,7 +23,7 @@ pub(super) static INSPECT: Script = Script::new(concat!(
 /// `ARGV` the value that takes the place of the holder's, or nothing to delete the key; then the holders that are meant, or
 /// none for all. Returns what [`INSPECT`] does, of before.
 ///
-/// A key without an expiry is left alone, and a key with another holder or reader than those (V10). `KEEPTTL` leaves
+/// A key without an expiry is left alone, and a key with another holder or reader than those (V7). `KEEPTTL` leaves
 /// the expiry as it is (V1): `SET … PX` with the reply to `PTTL` moves it by a millisecond now and then, since the clock
 /// goes on between the two. It needs Redis 6, so an older server gets that.
 pub(super) static REVOKE: Script = Script::new(concat!(

@@ -1,4 +1,4 @@
-//! V10: a lock is taken from the holder that was seen, and from no other.
+//! V7: a lock is taken from the holder that was seen, and from no other.
 
 use futures_util::future::join;
 use quorate_core::{Inspection, LockError};
@@ -22,7 +22,7 @@ fn take_from(world: &World, seen: &Inspection, deletes: bool) -> Revocation {
 }
 
 #[test]
-fn v10_the_holder_that_was_seen_loses_the_lock() {
+fn v7_the_holder_that_was_seen_loses_the_lock() {
     for deletes in [false, true] {
         let (world, guard) = World::complete(3).held();
         let seen = see(&world);
@@ -36,7 +36,7 @@ fn v10_the_holder_that_was_seen_loses_the_lock() {
 }
 
 #[test]
-fn v10_the_next_holder_keeps_the_lock() {
+fn v7_the_next_holder_keeps_the_lock() {
     for (world, deletes) in World::kinds(3).into_iter().flat_map(|world| {
         let [first, second] = [World::new(3), world];
         [(first, true), (second, false)]
@@ -60,7 +60,7 @@ fn v10_the_next_holder_keeps_the_lock() {
 
 /// What each of three nodes keeps: the holder that was seen, the next one, or nothing.
 #[test]
-fn v10_each_node_compares_for_itself() {
+fn v7_each_node_compares_for_itself() {
     let own = |node: &MemoryNode, value: &[u8]| node.put("r", Value::String(value.to_vec()));
     for kept in 0..27 {
         let place = |at: u32| kept / 3_i32.pow(at) % 3;
@@ -82,7 +82,7 @@ fn v10_each_node_compares_for_itself() {
 
 /// The next one acquires while the revoke is on its way.
 #[test]
-fn v10_a_holder_that_comes_meanwhile_keeps_the_lock() {
+fn v7_a_holder_that_comes_meanwhile_keeps_the_lock() {
     for deletes in [false, true] {
         let (world, guard) = World::complete(3).held();
         let seen = see(&world);
@@ -100,7 +100,7 @@ fn v10_a_holder_that_comes_meanwhile_keeps_the_lock() {
 }
 
 #[test]
-fn v10_nothing_seen_is_nothing_done() {
+fn v7_nothing_seen_is_nothing_done() {
     let world = World::complete(3);
     let seen = see(&world);
     assert!(seen.holders().is_empty());
@@ -115,7 +115,7 @@ fn v10_nothing_seen_is_nothing_done() {
 
 /// Readers that were seen, and one that was not.
 #[test]
-fn v10_a_reader_that_was_not_seen_keeps_all() {
+fn v7_a_reader_that_was_not_seen_keeps_all() {
     for deletes in [false, true] {
         let world = World::complete(3);
         let read = || world.run(world.manager().read("r")).unwrap();
@@ -139,7 +139,7 @@ fn v10_a_reader_that_was_not_seen_keeps_all() {
 }
 
 #[test]
-fn v10_a_name_that_cannot_be_locked_is_refused() {
+fn v7_a_name_that_cannot_be_locked_is_refused() {
     let world = World::new(3);
     let (manager, seen) = (world.manager(), see(&world));
     let names = ["quorate:fence:1", ""];
