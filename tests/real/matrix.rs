@@ -70,6 +70,7 @@ const UNHURRIED: Duration = Duration::from_secs(2);
 const HASTY: Duration = Duration::from_millis(250);
 
 const REFUSED_LOGIN: Effect = Effect::Error(BackendErrorKind::Auth);
+const FORBIDDEN: Effect = Effect::Error(BackendErrorKind::Permission);
 
 /// One subset of the nodes with its faults.
 struct Cell<'a> {
@@ -197,7 +198,8 @@ impl Cell<'_> {
         }
         // An error that only an operator can mend ends a lock at once, and a connection that was refused
         // for it is not made again at once.
-        let anew = (self.count(REFUSED_LOGIN) > self.spare()).then(|| self.manager());
+        let refused = self.count(REFUSED_LOGIN) + self.count(FORBIDDEN);
+        let anew = (refused > self.spare()).then(|| self.manager());
         let again = anew.as_ref().unwrap_or(manager).lock(KEY).await.expect(&self.place);
         again.release().await.expect(&self.place);
         if let Some(anew) = anew {

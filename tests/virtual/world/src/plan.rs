@@ -157,7 +157,7 @@ impl Plan {
             1..=10 => 1 + dice.below(2),
             _ => 2 + dice.below(5),
         };
-        let ttl = *dice.pick(&[20, 100, 1_000, 1_000, 5_000, 10_000, 30_000, 60_000]);
+        let ttl = *dice.pick(&[50, 100, 1_000, 1_000, 5_000, 10_000, 30_000, 60_000]);
         let ttl = Duration::from_millis(ttl);
         let rounds = if clients > 6 { 2 } else { 3 + dice.below(8) };
         let thinking = ttl * u32::try_from(dice.below(5)).unwrap_or(1);

@@ -42,6 +42,9 @@ enum Way {
     Run,
 }
 
+/// The shortest ttl of a lease that is renewed.
+const LEAST_RENEWED: Duration = Duration::from_millis(50);
+
 /// A lock, until when it can be held at the most, and the attempt that its token comes from.
 struct Held {
     guard: LockGuard,
@@ -200,6 +203,9 @@ impl Worker {
         let (wait, mut limit) = (self.dice.scaled_time(self.plan.ttl * 3), None);
         let reads = self.reads();
         let request = self.ask(name(resource), reads).timeout(wait);
+        // A shorter lease is not renewed.
+        let is_short = self.plan.ttl < 4 * LEAST_RENEWED;
+        let request = if is_short { request.ttl(self.plan.ttl) } else { request };
         let request = fenced(request, self.plan.fences(&self.dice) && !reads);
         let request = self.limited(request, &mut limit);
         let parts = 1 + self.dice.below(6);
