@@ -7,16 +7,15 @@
 //! | `line` | on a terminal: for whom we wait |
 //! | `supervise` | the command under its lease |
 //! | `warnings` | nodes and renewals that fail |
-//! | `child` | the command: its process, and what is below it |
+//! | `child` | starts, signals and awaits the command |
 //! | `begin` | the first step of that process |
-//! | `processes` | the processes below this one |
+//! | `processes` | which processes are of the command |
 //! | `say` | standard error and standard output |
 //! | `interrupts` | what a second interrupt means |
-//! | `warnings` | nodes and renewals that fail |
 //! | `signals` | the signals that are forwarded |
 //! | `names` | the names of permits and periods, and what is found under them |
 //! | `inspect`, `free` | who holds a lock, and taking it away |
-//! | `check` | `nodes` |
+//! | `check` | the subcommand `nodes` |
 //! | `record` | `lock`, `extend`, `release` |
 //! | `json` | JSON that a terminal may show |
 //! | `nodes` | from addresses to a lock manager |

@@ -1,7 +1,7 @@
 //! The processes of the command: all below this one, in whatever process group they are.
 //!
-//! On Linux this process is the subreaper, so an orphan of the command becomes its child and stays below it. Only a process
-//! that began a session of its own is not one of them. Without `/proc` nothing is known of them.
+//! On Linux this process is the subreaper, so an orphan of the command becomes its child and stays below it. A process that
+//! began a session of its own is not one of them, unless it is the command itself, nor is what was there before. Without `/proc` nothing is known of them.
 
 use std::collections::HashMap;
 use std::{fs, str::FromStr};

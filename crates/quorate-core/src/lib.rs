@@ -15,7 +15,7 @@
 //! | 9 | [`once`](LockManager::once_per) | work that is done once per period |
 //! | 8 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `inspect`, `revoke`, `check`, `leases`, `close` |
 //! | 8 | [`request`](LockRequest) | what a user asks for; awaited, it gives a guard |
-//! | 8 | `acquire` | the loop of a request: ticket, attempt, and after a lost round the wait and the next attempt |
+//! | 8 | `acquire` | a loop for each kind of request: rounds at the nodes, and the waits between them |
 //! | 7 | [`fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
 //! | 7 | [`revoke`](Revocation) | what each node kept of a lock that was taken away |
 //! | 7 | [`check`](Check) | the report of each node about itself, with its problems |

@@ -9,14 +9,11 @@ use quorate_core::BackendError;
 use quorate_protocol::{
     Command, ConnectError, Connection as _, CredentialSource, Credentials, Push, Value,
 };
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-use redis::TlsCertificates;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo,
-};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use redis::{ConnectionAddr, TlsCertificates};
 
 use crate::connection::{Listener, RedisConnection};
 use crate::error::{lacks_resp3, of_connect};

@@ -1,8 +1,9 @@
 //! A lock that waits until it is free. Read this first.
 //!
 //! The request takes a ticket for each of its keys, so that one task of this manager competes for a key at a time. Then it
-//! makes one attempt at the nodes after another, until one is won. Between two of them it waits for its turn among all
-//! processes, in the wait queue of its first key, which a node keeps. A free lock waits for nothing.
+//! makes one attempt at the nodes after another, until one is won. Between two of them, and before
+//! the first if other processes wait, it waits for its turn in the wait queue of its first key, which a node keeps. A free
+//! lock waits for nothing.
 
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ async fn wait_at_gate(rounds: &Rounds<'_>) {
     }
 }
 
-/// Ends the request without the lock. The queue at the gate is left, unless another task of this manager goes on there.
+/// Ends the request without the lock. Leaves the queue at the gate, unless another task of this manager goes on there.
 pub(super) async fn give_up(rounds: &mut Rounds<'_>) -> LockError {
     let wait = rounds.turn.wait();
     let unasked = rounds.unasked(wait.as_ref());
