@@ -181,22 +181,25 @@ fn a_renewal_that_fails_is_one_line() {
         let words = ["run", "--ttl", "9s", "--kill-after", "100ms", &name, "-c", script];
         let mut started = start(dir, &nodes.addresses(), &[&words[..], options].concat());
         dir.wait_for("started");
-        for times in 1..=2 {
+        let mut seen = 0;
+        // On a busy machine a renewal may come too late for the lease: then the same risk goes on.
+        for _ in 0..6 {
             set("1");
             eventually("a renewal that has failed", || {
                 assert!(started.is_running(), "{:?}", started.done());
-                match lines {
-                    // A renewal is due after 2.9 s at the latest.
-                    0 => nodes[..2].iter().all(|node| node.pttl(&name) < 5_500),
-                    _ => started.err().lines().filter(|line| is_warning(line)).count() == times,
-                }
+                let before = seen;
+                seen = started.err().lines().filter(|line| is_warning(line)).count();
+                // A renewal is due after 2.9 s at the latest.
+                seen > before || nodes[..2].iter().all(|node| node.pttl(&name) < 5_500)
             });
             set("0");
-            let is_renewed = |node: &RedisServer| node.pttl(&name) > 7_000;
             eventually("a renewal", || {
                 assert!(started.is_running(), "{:?}", started.done());
-                nodes[..2].iter().all(is_renewed)
+                nodes[..2].iter().all(|node| node.pttl(&name) > 7_000)
             });
+            if seen == lines {
+                break;
+            }
         }
         dir.write("go", "");
         let done = started.done();

@@ -127,13 +127,13 @@ fn x2_on_a_terminal_the_command_stays_in_our_group_and_all_of_it_is_signalled() 
 #[test]
 fn x2_a_command_that_begins_a_session_is_signalled() {
     let (nodes, dir, terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
-    let script = "sh -c 'echo $$ > child; while [ -e here ]; do sleep 0.02; done'; true";
+    let script =
+        "echo $$ > session; sh -c 'echo $$ > child; while [ -e here ]; do sleep 0.02; done'; true";
     let mut command = quorate(dir, &nodes.addresses());
     command.args(["run", "lock", "--", "setsid", "sh", "-c", script]);
     let started = terminal.spawn(command);
     let child = pid(&dir.wait_for("child"));
-    let session = |pid| rustix::process::getsid(pid).unwrap();
-    assert_ne!(session(Some(child)), session(None));
+    assert_eq!(rustix::process::getsid(Some(child)).unwrap(), pid(&dir.wait_for("session")));
     kill_process(Pid::from_child(&started), Signal::TERM).unwrap();
     assert_eq!(code(started), Some(128 + 15));
     assert!(!is_alive(child));

@@ -16,10 +16,11 @@ fn nodes_are_reached_over_tls() {
     let dir = &Dir::new();
     let open = Nodes::start_with(3, &RedisServer::builder().tls());
     let addresses: Vec<_> = open.iter().map(RedisServer::tls_address).collect();
-    run(dir, &addresses, &["--tls-ca", TEST_CA, "run", "a", "--", "true"]).assert_silent();
+    run(dir, &addresses, &["--tls-ca", TEST_CA, "run", "--wait", "1h", "a", "--", "true"])
+        .assert_silent();
     let seen = run(dir, &addresses, &["inspect", "a", "--tls-ca", TEST_CA]);
     assert!(seen.out.contains("free on 3 of 3 nodes"), "{seen:?}");
-    let unknown = run(dir, &addresses, &["run", "--wait", "100ms", "a", "--", "true"]);
+    let unknown = run(dir, &addresses, &["run", "--wait", "2s", "a", "--", "true"]);
     assert!(unknown.code() == Some(69) && unknown.err.contains("certificate"), "{unknown:?}");
 }
 
@@ -30,7 +31,7 @@ fn a_certificate_of_the_client_is_shown_to_nodes_that_want_one() {
     let addresses: Vec<_> = closed.iter().map(RedisServer::tls_address).collect();
     let [ca, cert, key] = &files(authority, "client");
     let options = ["--tls-ca", ca, "--tls-cert", cert, "--tls-key", key];
-    let words = ["run", "a", "--", "true"];
+    let words = ["run", "--wait", "1h", "a", "--", "true"];
     run(dir, &addresses, &[&options[..], &words].concat()).assert_silent();
     let with = |values: [&str; 3], wait| {
         let mut command = quorate(dir, &addresses);
@@ -58,7 +59,7 @@ fn a_certificate_of_the_client_is_shown_to_nodes_that_want_one() {
         ([ca, cert, other.to_str().unwrap()], 78, "KeyMismatch"),
         ([ca, "", ""], 69, "CertificateRequired"),
     ] {
-        let done = with(values, if code == 69 { "100ms" } else { "30s" });
+        let done = with(values, if code == 69 { "2s" } else { "30s" });
         assert!(done.code() == Some(code) && done.err.contains(why), "{why}: {done:?}");
     }
 }
@@ -86,7 +87,7 @@ fn the_primaries_of_sentinel_groups_are_nodes() {
         let (_sentinels, mut addresses): (Vec<_>, Vec<_>) = groups.unzip();
         addresses.push(format!("{scheme}+sentinel://{}/orders", Peer::nowhere()));
         let options = ["--tls-ca", ca, "--tls-cert", cert, "--tls-key", key, "run", "-v"];
-        let words = ["--fenced", "a", "-c", "echo $QUORATE_FENCING_TOKEN"];
+        let words = ["--wait", "1h", "--fenced", "a", "-c", "echo $QUORATE_FENCING_TOKEN"];
         let done = run(dir, &addresses, &[&options[..], &words].concat());
         assert_eq!(done.code(), Some(0), "{done:?}");
         assert!(done.out.trim().parse::<u64>().is_ok(), "{done:?}");
