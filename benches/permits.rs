@@ -8,7 +8,6 @@
 
 use std::env;
 use std::error::Error;
-use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -20,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
 const TASKS: usize = 50;
-const PERMITS: u16 = 5;
+const PERMITS: usize = 5;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -36,10 +35,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             })
             .collect();
         let managers = managers?;
-        let count = NonZeroU16::new(PERMITS).ok_or("no permits")?;
         show(&format!("permits, {processes} managers"), times, async |task| {
             let manager = &managers[task % managers.len()];
-            let Ok(guard) = manager.permit("p", count).await else { return };
+            let Ok(guard) = manager.permit("p", PERMITS).await else { return };
             yield_now().await;
             let _ = guard.release().await;
         })
@@ -48,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let manager = &managers[task % managers.len()];
             let guard = loop {
                 let random = random();
-                let name = format!("q#{}", random % u64::from(PERMITS));
+                let name = format!("q#{}", random % PERMITS as u64);
                 if let Ok(Some(guard)) = manager.try_lock(name).await {
                     break guard;
                 }
@@ -62,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let _ = manager.close(Duration::from_secs(2)).await;
         }
     }
-    let semaphore = Semaphore::new(PERMITS.into());
+    let semaphore = Semaphore::new(PERMITS);
     show("a semaphore of tokio", times, async |_| {
         let _permit = semaphore.acquire().await;
         yield_now().await;

@@ -34,23 +34,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     guard.release_blocking()?;
     println!("held until the release");
 
+    let mut steps = 0;
     let result = locks.lock("counter").with_blocking(|lease| {
         nodes[..2].iter().for_each(|node| node.inject(Fault::Hung));
-        let mut steps = 0;
         // Nothing stops this loop but its look at the lease.
         while lease.is_valid() {
             steps += 1;
             thread::sleep(Duration::from_millis(20));
         }
-        steps
     });
     match result {
         Err(WithError::Lost(stopped)) => {
-            println!(
-                "stopped after {} steps: {}",
-                stopped.value.unwrap_or_default(),
-                stopped.reason
-            );
+            println!("stopped after {steps} steps: {}", stopped.reason);
         }
         other => return Err(format!("expected a lost lock: {other:?}").into()),
     }
@@ -60,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Adds one under the lock, in two steps.
-fn count(locks: &LockManager, counter: &AtomicU32) -> Result<(), WithError<()>> {
+fn count(locks: &LockManager, counter: &AtomicU32) -> Result<(), WithError> {
     locks.lock("counter").with_blocking(|_lease| {
         let count = counter.load(Ordering::Relaxed);
         thread::yield_now();

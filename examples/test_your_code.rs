@@ -21,7 +21,7 @@ pub async fn add_one(
     locks: &LockManager,
     clock: &impl Runtime,
     counter: &AtomicU64,
-) -> Result<(), WithError<()>> {
+) -> Result<(), WithError> {
     let work = async |_| {
         let seen = counter.load(Ordering::Relaxed);
         clock.sleep_until(clock.now() + Duration::from_millis(50)).await;

@@ -1,7 +1,6 @@
 //! Permits on real nodes, through each client and a pool.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU16;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::client::{Client, LIMIT, assert_clean, close, nothing_is_left, on_toki
 /// The node timeout of a test in which a node hangs.
 const SHORT: Duration = Duration::from_millis(500);
 
-const PERMITS: NonZeroU16 = NonZeroU16::new(3).unwrap();
+const PERMITS: usize = 3;
 
 fn permit(manager: &LockManager) -> LockRequest {
     manager.permit("p", PERMITS).ttl(LONG_TTL).timeout(LIMIT)
@@ -47,7 +46,7 @@ impl Board {
                     let mut holders = self.holders.lock().unwrap();
                     assert!(!holders.contains(&name), "{name} has two holders");
                     holders.push(name.clone());
-                    assert!(holders.len() <= usize::from(PERMITS.get()), "{holders:?}");
+                    assert!(holders.len() <= PERMITS, "{holders:?}");
                 }
                 // Others come between.
                 tokio::task::yield_now().await;

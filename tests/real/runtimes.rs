@@ -172,7 +172,7 @@ fn a1_a_guard_can_be_dropped_while_its_runtime_shuts_down() {
 fn public_types_are_send_and_sync_and_work_under_a_lock_can_be_spawned() {
     fn send_sync<T: Send + Sync>() {}
     fn send<T: Send>(_: T) {}
-    send_sync::<(LockGuard, LockManager, LockError, Lease, DetachedLock, WithError<()>)>();
+    send_sync::<(LockGuard, LockManager, LockError, Lease, DetachedLock, WithError)>();
     send_sync::<(InTokio<()>, TokioContext)>();
     multi_thread().block_on(async {
         let manager = Locks::new(&(Arc::new(TokioRuntime::new()) as _)).manager;

@@ -7,15 +7,19 @@
 //! [`LockError::is_permanent`], [`LockError::is_closed`].
 
 mod build;
+mod names;
 mod quorum_failure;
 #[cfg(test)]
 mod tests;
 mod with;
 
+use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::build::BuildError;
+use self::names::Of;
 pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
 pub use self::with::{OnceError, Stopped, WithError};
 use crate::algorithm::lease::InvalidTtl;
@@ -24,8 +28,8 @@ use crate::seam::runtime::EntropyError;
 
 /// Shows an error that `main` may return as people read it.
 macro_rules! debug_as_display {
-    ($($error:ident $(<$value:ident>)?),+) => {$(
-        impl $(<$value>)? fmt::Debug for $error $(<$value>)? {
+    ($($error:ident),+) => {$(
+        impl fmt::Debug for $error {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Display::fmt(self, f)
             }
@@ -42,9 +46,34 @@ debug_as_display!(
     RevokeError,
     LeaseEnd,
     BuildError,
-    Stopped<T>,
-    WithError<T>
+    Stopped,
+    WithError
 );
+
+/// How the lease ended, if an error says or comes from that a lock was lost.
+///
+/// Looks through the [sources](Error::source) of any error, also of one that was wrapped by other libraries.
+///
+/// ```
+/// use std::error::Error;
+///
+/// use quorate_core::LeaseEnd;
+/// use quorate_core::error::{lost, ReleaseError};
+///
+/// let error: Box<dyn Error> = ReleaseError::Lost(LeaseEnd::HoldLimit([].into())).into();
+/// assert!(lost(&*error).is_some());
+/// ```
+#[must_use]
+pub fn lost<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a LeaseEnd> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(end) = error.downcast_ref() {
+            return Some(end);
+        }
+        next = error.source();
+    }
+    None
+}
 
 /// Why a lock was not acquired. What single nodes had granted is released.
 ///
@@ -70,11 +99,11 @@ debug_as_display!(
 pub enum LockError {
     /// Refusals left no quorum, or a guard or an earlier waiter of this manager is in the way. The text names the
     /// holder by its label if a quorum of nodes did, and says *done by* of a [mark](crate::LockGuard::keep).
-    #[error("{}", held(.0))]
+    #[error("{}{}", Of(.0.names()), held(.0))]
     Held(QuorumFailure),
     /// No quorum granted in time, and not because of refusals alone: nodes failed or did not reply, the votes
     /// came too late, or no fencing token was agreed on. Whether the lock is held is unknown.
-    #[error("no quorum: {0}")]
+    #[error("{}no quorum: {}", Of(.0.names()), .0)]
     NoQuorum(QuorumFailure),
     /// Two configured nodes are one server, which would vote twice (Q6).
     #[error("the nodes {first} and {second} are one server")]
@@ -86,7 +115,7 @@ pub enum LockError {
     },
     /// As many tasks of this manager as [may](crate::LockManagerBuilder::max_waiters) are queued for one of the keys.
     /// Nothing was sent.
-    #[error("as many tasks of this manager wait for {key} as may: {most}")]
+    #[error("{key}: as many tasks of this manager wait for it as may: {most}")]
     TooManyWaiters {
         /// The first such key, in sorted order.
         key: Key,
@@ -176,6 +205,25 @@ impl LockError {
         }
     }
 
+    /// The keys of the lock that was asked for; empty where the error is about no lock.
+    #[must_use]
+    pub fn names(&self) -> &[Key] {
+        match self {
+            Self::Held(failure) | Self::NoQuorum(failure) => failure.names(),
+            Self::TooManyWaiters { key, .. } => std::slice::from_ref(key),
+            _ => &[],
+        }
+    }
+
+    /// The same about these keys.
+    pub(crate) fn of(self, keys: &Arc<[Key]>) -> Self {
+        match self {
+            Self::Held(failure) => Self::Held(failure.of(Arc::clone(keys))),
+            Self::NoQuorum(failure) => Self::NoQuorum(failure.of(Arc::clone(keys))),
+            other => other,
+        }
+    }
+
     /// The label of metrics and events.
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
@@ -227,7 +275,7 @@ pub enum InvalidRequest {
         /// The first such node.
         node: String,
     },
-    /// A lock for reading was to be fenced, or to be led under.
+    /// A lock for reading was to be fenced, to be led under, or to be for work that is done once per period.
     #[error("a lock for reading cannot be {what}: several readers hold it at the same time")]
     Shared {
         /// What it cannot be.
@@ -247,10 +295,10 @@ pub enum InvalidRequest {
 #[non_exhaustive]
 pub enum ExtendError {
     /// The lease has ended.
-    #[error("the lease has ended: {0}")]
+    #[error("{}not extended, since {}", Of(.0.names()), .0.why())]
     Lost(#[from] LeaseEnd),
     /// No quorum extended it. The lease stays as it was, and the next try may succeed (H1).
-    #[error("not extended, no quorum: {0}")]
+    #[error("{}not extended, no quorum: {}", Of(.0.names()), .0)]
     NoQuorum(QuorumFailure),
     /// The ttl is too short or too long. Nothing was sent.
     #[error(transparent)]
@@ -258,6 +306,16 @@ pub enum ExtendError {
 }
 
 impl ExtendError {
+    /// The keys of the lock; empty where the error is about no lock.
+    #[must_use]
+    pub fn names(&self) -> &[Key] {
+        match self {
+            Self::NoQuorum(failure) => failure.names(),
+            Self::Lost(lost) => lost.names(),
+            Self::Ttl(_) => &[],
+        }
+    }
+
     /// What each node answered, where nodes were asked.
     #[must_use]
     pub const fn failure(&self) -> Option<&QuorumFailure> {
@@ -269,34 +327,56 @@ impl ExtendError {
     }
 }
 
-/// Why a lease has ended.
+/// Why a lease has ended. Each variant has the keys of the lock: see [`names`](Self::names).
+///
+/// It is a [source](Error::source) of each error that a lost lock leads to. [`lost`] finds it.
 #[derive(Clone, thiserror::Error)]
+#[error("{}{}", Of(self.names()), self.why())]
 #[non_exhaustive]
 pub enum LeaseEnd {
     /// It was not extended in time.
-    #[error("the lease expired{}", .last.after_colon())]
     Expired {
         /// What each node answered to the last extension, if that failed.
         last: QuorumFailure,
     },
     /// More nodes than a quorum can spare answered that the keys are not ours (H1).
-    #[error("the keys are gone: {0}")]
     NotHeld(QuorumFailure),
     /// It was held for as long as its hold limit allows.
-    #[error("the lease reached its hold limit")]
-    HoldLimit,
+    HoldLimit(Arc<[Key]>),
     /// The manager is closed.
-    #[error("the lock manager is closed")]
-    Closed,
+    Closed(Arc<[Key]>),
     /// The guard was released or dropped.
-    #[error("the lock was released")]
-    Released,
+    Released(Arc<[Key]>),
     /// The lock was detached, so that it may belong to another process, or it was kept.
-    #[error("the lock was detached")]
-    Detached,
+    Detached(Arc<[Key]>),
 }
 
 impl LeaseEnd {
+    /// The keys of the lock.
+    #[must_use]
+    pub fn names(&self) -> &[Key] {
+        match self {
+            Self::Expired { last: failure } | Self::NotHeld(failure) => failure.names(),
+            Self::HoldLimit(names)
+            | Self::Closed(names)
+            | Self::Released(names)
+            | Self::Detached(names) => names,
+        }
+    }
+
+    /// The text without the keys.
+    fn why(&self) -> String {
+        match self {
+            Self::Expired { last } => return format!("the lease expired{}", last.after_colon()),
+            Self::NotHeld(failure) => return format!("the keys are gone: {failure}"),
+            Self::HoldLimit(_) => "the lease reached its hold limit",
+            Self::Closed(_) => "the lock manager is closed",
+            Self::Released(_) => "the lock was released",
+            Self::Detached(_) => "the lock was detached",
+        }
+        .to_owned()
+    }
+
     /// What each node answered, where that is why the lease has ended.
     #[must_use]
     pub const fn failure(&self) -> Option<&QuorumFailure> {
@@ -311,8 +391,8 @@ impl LeaseEnd {
         match self {
             Self::Expired { .. } => Some("expired"),
             Self::NotHeld(_) => Some("not_held"),
-            Self::HoldLimit => Some("hold_limit"),
-            Self::Closed | Self::Released | Self::Detached => None,
+            Self::HoldLimit(_) => Some("hold_limit"),
+            Self::Closed(_) | Self::Released(_) | Self::Detached(_) => None,
         }
     }
 }
@@ -322,15 +402,24 @@ impl LeaseEnd {
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The lock had been lost before. Another client may have held it since.
-    #[error("the lock had been lost: {0}")]
-    Lost(LeaseEnd),
+    #[error("{}the lock had been lost: {}", Of(.0.names()), .0.why())]
+    Lost(#[source] LeaseEnd),
     /// Too few nodes answered to prove whether it had been lost. The lock may stay on nodes that did not
     /// answer until its ttl has passed; the cleanup goes on in the background.
-    #[error("the release is unconfirmed: {0}")]
+    #[error("{}the release is unconfirmed: {}", Of(.0.names()), .0)]
     Unconfirmed(QuorumFailure),
 }
 
 impl ReleaseError {
+    /// The keys of the lock.
+    #[must_use]
+    pub fn names(&self) -> &[Key] {
+        match self {
+            Self::Unconfirmed(failure) => failure.names(),
+            Self::Lost(lost) => lost.names(),
+        }
+    }
+
     /// Whether the lease had ended before its release. After a close that is so even if the keys were still there.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
@@ -353,10 +442,10 @@ impl ReleaseError {
 pub enum AdoptError {
     /// More nodes than a quorum can spare answered that they do not have the keys: the lock expired, was
     /// released, or is on other nodes.
-    #[error("the lock is gone: {0}")]
+    #[error("{}the lock is gone: {}", Of(.0.names()), .0)]
     Lost(QuorumFailure),
     /// Too few nodes replied in time to form a quorum. Whether the lock is still held is unknown.
-    #[error("no quorum: {0}")]
+    #[error("{}no quorum: {}", Of(.0.names()), .0)]
     NoQuorum(QuorumFailure),
     /// Two configured nodes are one server, which would vote twice (Q6).
     #[error("the nodes {first} and {second} are one server")]
@@ -375,6 +464,15 @@ pub enum AdoptError {
 }
 
 impl AdoptError {
+    /// The keys of the lock; empty where the error is about no lock.
+    #[must_use]
+    pub fn names(&self) -> &[Key] {
+        match self {
+            Self::Lost(failure) | Self::NoQuorum(failure) => failure.names(),
+            _ => &[],
+        }
+    }
+
     /// What each node answered, where nodes were asked.
     #[must_use]
     pub const fn failure(&self) -> Option<&QuorumFailure> {

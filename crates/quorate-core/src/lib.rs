@@ -75,7 +75,7 @@
 //!
 //! - `tokio`: `runtime::TokioRuntime`, and `runtime::TokioContext` for backends on a tokio client.
 //! - `smol`: `runtime::SmolRuntime`.
-//! - `serde`: `Serialize` and `Deserialize` for [`DetachedLock`].
+//! - `serde`: `Serialize` and `Deserialize` for [`DetachedLock`] and [`FencingToken`].
 //! - `tracing`, `metrics`: events and figures, see [`telemetry`].
 //!
 //! [Redlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
@@ -99,7 +99,7 @@ pub use algorithm::fence::FencingToken;
 pub use attempt::lease::Lease;
 pub use error::{
     AdoptError, Answer, BuildError, ExtendError, InvalidRequest, LeaseEnd, LockError, NodeAnswer,
-    OnceError, QuorumFailure, ReleaseError, RevokeError, Stopped, WithError,
+    OnceError, QuorumFailure, ReleaseError, RevokeError, Stopped, WithError, lost,
 };
 pub use manager::detached::{DetachedLock, InvalidRecord};
 pub use manager::guard::LockGuard;

@@ -6,6 +6,8 @@ mod close;
 pub(crate) mod detached;
 pub(crate) mod guard;
 pub(crate) mod request;
+#[cfg(feature = "serde")]
+mod with_serde;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -64,7 +66,8 @@ impl LockManager {
     /// Acquires a lock on `resources`, waiting until it is free.
     ///
     /// Returns a request; awaiting it starts the acquire. Defaults: a timeout of 30 s, a ttl of 10 s.
-    /// Several resources are locked together: each node grants all of them or none.
+    /// Several resources are locked together: each node grants all of them or none. They are given as an array, a slice or
+    /// a `Vec`: a type that is one name, such as `String`, cannot be told from an iterator of names.
     ///
     /// Locks are not reentrant: a task that locks again what it holds waits for itself.
     ///
@@ -121,8 +124,8 @@ impl LockManager {
     /// Acquires a lock on `resources` if no other client or task has it, and waits for no holder.
     ///
     /// `None`: another has it. Of several clients that ask at the same moment exactly one gets the lock, if enough
-    /// nodes answer. That is one at a time: a second one can get it after the first. The short form of
-    /// [`LockRequest::no_wait`], which says more.
+    /// nodes answer. That is one at a time: a second one can get it after the first. With settings it is
+    /// [`LockRequest::try_now`], and [`LockRequest::no_wait`] says more.
     ///
     /// # Errors
     ///
@@ -135,11 +138,7 @@ impl LockManager {
         &self,
         resources: impl IntoResources,
     ) -> Result<Option<LockGuard>, LockError> {
-        match self.lock(resources).no_wait().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.is_held() => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.lock(resources).try_now().await
     }
 
     /// Runs `body` under a lock on `resources`, and returns its value.
@@ -164,7 +163,7 @@ impl LockManager {
         &self,
         resources: R,
         body: F,
-    ) -> impl Future<Output = Result<T, WithError<T>>> + use<R, F, T>
+    ) -> impl Future<Output = Result<T, WithError>> + use<R, F, T>
     where
         R: IntoResources,
         F: AsyncFnOnce(Lease) -> T,

@@ -67,6 +67,9 @@ pub enum InvalidResource {
     /// No name was given. A lock over no resource would exclude no other client.
     #[error("the lock names no resource")]
     Nothing,
+    /// One of no [permits](crate::LockManager::permit) was asked for.
+    #[error("0 permits leave nothing to hold")]
+    NoPermits,
     /// The name begins with `quorate:`, or the key contains `:quorate:`. Both are reserved for helper keys.
     #[error("a name that begins with \"quorate:\" or contains \":quorate:\" cannot be locked")]
     Reserved,
@@ -74,7 +77,7 @@ pub enum InvalidResource {
     #[error("a name is given twice, where one of several is wanted")]
     Duplicate,
     /// More names are given than 1,024.
-    #[error("at most {max} names can be given", max = Resources::MOST)]
+    #[error("at most {max} names or permits can be given", max = Resources::MOST)]
     TooMany,
     /// The name is longer than [`Resource::MAX_LEN`].
     #[error("the resource's name is {len} bytes long, {max} are allowed", max = Resource::MAX_LEN)]

@@ -70,7 +70,7 @@
 //! - `unix-sockets`: unix sockets with fred; redis-rs has them anyway.
 //! - `tracing`: events of the life of a lock and of nodes that fail, see [`telemetry`].
 //! - `metrics`: waits, holds, votes and latency per node, see [`telemetry`].
-//! - `serde`: `Serialize` and `Deserialize` for [`DetachedLock`].
+//! - `serde`: `Serialize` and `Deserialize` for [`DetachedLock`] and [`FencingToken`].
 //!
 //! # Versions
 //!

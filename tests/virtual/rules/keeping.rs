@@ -41,7 +41,7 @@ fn a_lease_that_its_guard_ends_is_over_for_those_who_wait_for_its_end() {
         for _ in 0..10 {
             let (lost, heard) = (guard.lease().lost(), Arc::clone(&heard));
             world.sim.spawn(Box::pin(async move {
-                assert!(matches!(lost.await, LeaseEnd::Released | LeaseEnd::Detached));
+                assert!(matches!(lost.await, LeaseEnd::Released(_) | LeaseEnd::Detached(_)));
                 heard.fetch_add(1, Ordering::Relaxed);
             }));
         }
@@ -149,7 +149,7 @@ fn h4_work_under_a_lock_has_the_margin_to_stop_when_the_manager_closes() {
         }
         let lost = guard.lost();
         let worker = async {
-            assert!(matches!(lost.await, LeaseEnd::Closed));
+            assert!(matches!(lost.await, LeaseEnd::Closed(_)));
             assert!(sim.elapsed().is_zero(), "at once");
             assert!(!guard.is_valid());
             sim.sleep(work).await;

@@ -188,20 +188,16 @@ fn o2_a_body_that_fails_or_panics_or_loses_its_lease_runs_again_in_the_same_peri
                 lose(world);
                 pending::<Result<(), ()>>().await
             }));
-            let Err(WithError::Lost(Stopped { value: None, .. })) = lost else {
-                panic!("{lost:?}")
-            };
+            let Err(WithError::Lost(Stopped { .. })) = lost else { panic!("{lost:?}") };
         },
         // The mark finds that the keys are gone.
         |world, manager| {
-            let lost: Result<_, OnceError<_, ()>> =
+            let lost: Result<Option<Result<i32, ()>>, OnceError> =
                 world.run(manager.once_per("job", DAY, async |_| {
                     lose(world);
                     Ok(7)
                 }));
-            let Err(WithError::Lost(Stopped { reason, value: Some(Ok(7)) })) = lost else {
-                panic!("{lost:?}")
-            };
+            let Err(WithError::Lost(Stopped { reason })) = lost else { panic!("{lost:?}") };
             assert!(matches!(reason, LeaseEnd::NotHeld(_)), "{reason}");
         },
         // The future is dropped.
@@ -366,4 +362,27 @@ fn o1_without_a_quorum_nothing_is_run_and_it_is_an_error() {
     let ran = manager.once_per("job", DAY, async |_| -> Result<(), ()> { panic!("it runs") });
     let ran = world.run(ran);
     assert!(matches!(ran, Err(WithError::Lock(LockError::NoQuorum(_)))), "{ran:?}");
+}
+
+/// Its names, its label, its ttl and its fencing. Readers share a lock, so both would run the body.
+#[test]
+fn a_request_that_is_done_once_per_period_keeps_its_settings() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    let settings = || manager.lock(["b", "a"]).ttl(5 * SECOND).label("web-3").fenced();
+    let number = world.sim.client(0).unix_micros() / 60_000_000;
+    let seen = world.run(settings().once_per(MINUTE, async |lease| {
+        assert!(lease.remaining() < 5 * SECOND);
+        assert!(lease.fencing_token().is_some());
+        let names: Vec<_> = lease.keys().iter().map(ToString::to_string).collect();
+        assert_eq!(names, [format!("a@{number}"), format!("b@{number}")]);
+        let held = manager.inspect(format!("a@{number}")).await.unwrap();
+        Ok::<_, Infallible>(held.label().map(str::to_owned))
+    }));
+    assert_eq!(seen.unwrap(), Some(Ok(Some("web-3".to_owned()))));
+    let again = settings().once_per(MINUTE, async |_| Err::<(), _>("not run"));
+    assert_eq!(world.run(again).unwrap(), None);
+    let read = manager.read("a").once_per(MINUTE, async |_| Err::<(), _>("not run"));
+    let error = world.run(read).unwrap_err();
+    assert!(error.to_string().contains("cannot be done once per period"), "{error}");
 }

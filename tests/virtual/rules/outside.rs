@@ -38,7 +38,7 @@ fn a_lapsed_lease_keeps_its_margin() {
             let next = if is_other { &other } else { &holder }.hold_once("r", MS);
             let lost = scene.run(guard.lost());
             assert_eq!(
-                matches!(lost, LeaseEnd::HoldLimit),
+                matches!(lost, LeaseEnd::HoldLimit(_)),
                 end == End::HoldLimit,
                 "{row}: {lost:?}"
             );

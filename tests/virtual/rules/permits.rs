@@ -6,7 +6,6 @@ mod holders;
 mod limits;
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -15,10 +14,6 @@ use quorate_core::{LockGuard, LockRequest, Runtime};
 
 use crate::waiting::processes::{Process, Scene};
 use crate::world::{HOUR, SECOND};
-
-fn count(permits: u16) -> NonZeroU16 {
-    NonZeroU16::new(permits).unwrap()
-}
 
 /// The one name of a guard.
 fn name_of(guard: &LockGuard) -> String {
@@ -31,7 +26,7 @@ type Waits = Arc<Mutex<Option<(LockGuard, Instant)>>>;
 
 impl Process {
     fn permit(&self, permits: u16) -> LockRequest {
-        self.locks.permit("p", count(permits)).ttl(HOUR).timeout(HOUR)
+        self.locks.permit("p", permits.into()).ttl(HOUR).timeout(HOUR)
     }
 
     fn waits(&self, permits: u16) -> Waits {

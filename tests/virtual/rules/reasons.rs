@@ -329,6 +329,6 @@ fn a_retry_loop_can_tell_permanent_errors() {
     assert!(LockError::SameServer { first, second }.is_permanent());
     assert!(LockError::Closed.is_closed() && LockError::Closed.is_permanent());
     assert!(!LockError::Held(QuorumFailure::default()).is_permanent());
-    let with: WithError<()> = no_quorum(&[Auth; 3]).into();
+    let with: WithError = no_quorum(&[Auth; 3]).into();
     assert!(with.is_permanent() && !with.is_closed());
 }

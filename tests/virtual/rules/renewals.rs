@@ -22,7 +22,7 @@ fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
     assert!(guard.is_valid());
     world.run(guard.extend_to(HOUR)).unwrap();
     assert_eq!(guard.valid_until(), start + 60 * SECOND);
-    assert!(matches!(world.run(guard.lost()), LeaseEnd::HoldLimit));
+    assert!(matches!(world.run(guard.lost()), LeaseEnd::HoldLimit(_)));
     assert_eq!(world.sim.now(), start + 60 * SECOND);
 
     let none = world.run(manager.lock("s").hold_limit(Duration::ZERO));

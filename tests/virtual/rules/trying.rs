@@ -173,3 +173,18 @@ fn o8_too_few_nodes_are_no_split_vote() {
     assert!(matches!(error, LockError::NoQuorum(_)), "{error}");
     assert_eq!(world.log.tokens().len(), 1, "one round");
 }
+
+/// The settings are those of the request, and *held* is no error.
+#[test]
+fn a_request_can_be_tried_with_settings() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    let tried = || manager.lock("r").ttl(3 * SOON).label("web-3").try_now();
+    let guard = world.run(tried()).unwrap().unwrap();
+    assert!(guard.remaining() > 2 * SOON && guard.remaining() < 3 * SOON);
+    assert!(world.run(tried()).unwrap().is_none());
+    let held = world.run(world.manager().lock("r").no_wait()).unwrap_err();
+    assert_eq!(held.held_by(), Some("web-3"));
+    world.inject(..2, Fault::Dead);
+    assert!(!world.run(manager.lock("other").try_now()).unwrap_err().is_held());
+}

@@ -48,7 +48,7 @@ use super::quorum::NodeCount;
 /// unrelated, and tokens are not consecutive.
 ///
 /// A token protects only a resource that checks it, such as [`FencedCell`](crate::FencedCell). It is
-/// between 1 and 2⁵³ − 1, so it fits a `BIGINT` and a Lua or JavaScript number.
+/// between 1 and 2⁵³ − 1, so it fits a `BIGINT` (`i64::from(token)`) and a Lua or JavaScript number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
@@ -69,6 +69,19 @@ impl FencingToken {
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
+    }
+}
+
+/// For a `BIGINT`: a token is at most 2⁵³ − 1.
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        token.0.cast_signed()
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
     }
 }
 
@@ -180,6 +193,8 @@ mod tests {
     #[test]
     fn numbers_end_before_a_double_loses_count() {
         assert_eq!(FencingToken::MAX.get(), (1 << 53) - 1);
+        assert_eq!(i64::from(FencingToken::MAX), (1 << 53) - 1);
+        assert_eq!(u64::from(FencingToken::MAX), FencingToken::MAX.get());
         assert_eq!(FencingToken::new(0), None);
         assert_eq!(FencingToken::new(1 << 53), None);
         assert_eq!(FencingToken::new(FencingToken::MAX.get()), Some(FencingToken::MAX));

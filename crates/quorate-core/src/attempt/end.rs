@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::lease::saturating_add;
 use crate::error::{LeaseEnd, QuorumFailure};
+use crate::resource::Key;
 
 /// Why a lease has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +33,15 @@ impl Why {
     ];
 
     /// The reason as its holder hears it. `failure`: what each node said against the lease.
-    pub(super) fn lost(self, failure: impl FnOnce() -> QuorumFailure) -> LeaseEnd {
+    pub(super) fn lost(self, keys: &[Key], failure: impl FnOnce() -> QuorumFailure) -> LeaseEnd {
+        let names = keys.into();
         match self {
-            Self::Released => LeaseEnd::Released,
-            Self::Expired => LeaseEnd::Expired { last: failure() },
-            Self::NotOurs => LeaseEnd::NotHeld(failure()),
-            Self::HoldLimit => LeaseEnd::HoldLimit,
-            Self::Detached => LeaseEnd::Detached,
-            Self::Closed => LeaseEnd::Closed,
+            Self::Released => LeaseEnd::Released(names),
+            Self::Expired => LeaseEnd::Expired { last: failure().of(names) },
+            Self::NotOurs => LeaseEnd::NotHeld(failure().of(names)),
+            Self::HoldLimit => LeaseEnd::HoldLimit(names),
+            Self::Detached => LeaseEnd::Detached(names),
+            Self::Closed => LeaseEnd::Closed(names),
         }
     }
 }

@@ -246,10 +246,14 @@ impl State {
         };
         let at = now.min(attempt.end.valid_until());
         attempt.end.end(why, at);
-        self.keep_lost(|state| why.lost(|| state.failure(attempt)), now, effects);
+        self.keep_lost(
+            |state| why.lost(attempt.claim.keys(), || state.failure(attempt)),
+            now,
+            effects,
+        );
         // Another writer may have been first.
         let (why, at) = attempt.end.ended().unwrap_or((why, at));
-        let lost = why.lost(|| self.failure(attempt));
+        let lost = why.lost(attempt.claim.keys(), || self.failure(attempt));
         self.lost = Some(Box::new(lost.clone()));
         effects.tell(move |attempt| {
             let (keys, held) = (attempt.claim.keys(), attempt.held(at));
@@ -305,7 +309,8 @@ impl State {
     pub(super) fn failure(&self, attempt: &Attempt) -> QuorumFailure {
         let (nodes, waited) = (&attempt.cluster().nodes, self.machine.waited());
         if self.late.is_empty() {
-            return nodes.failure(self.machine.votes(), self.holders(attempt), waited);
+            let failure = nodes.failure(self.machine.votes(), self.holders(attempt), waited);
+            return failure.of(attempt.claim.keys());
         }
         let mut votes = self.machine.votes().to_vec();
         for (node, outcome) in &self.late {
@@ -313,7 +318,7 @@ impl State {
                 *vote = outcome.clone().into();
             }
         }
-        nodes.failure(&votes, self.holders(attempt), waited)
+        nodes.failure(&votes, self.holders(attempt), waited).of(attempt.claim.keys())
     }
 
     /// The holders that refused the first round, if it was lost. A later refusal names none.

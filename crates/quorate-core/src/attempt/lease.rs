@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use futures_util::TryFutureExt as _;
 use pin_project::pin_project;
 
 use crate::algorithm::fence::FencingToken;
@@ -115,8 +116,13 @@ impl Lease {
     pub fn run<F: Future>(
         &self,
         future: F,
-    ) -> impl Future<Output = Result<F::Output, Stopped<F::Output>>> + use<F> {
-        Run::new(self.clone(), future)
+    ) -> impl Future<Output = Result<F::Output, Stopped>> + use<F> {
+        self.run_to_end(future).map_err(|(reason, _)| Stopped { reason })
+    }
+
+    /// The same, with what the future returned if it was ready by then.
+    pub(crate) fn run_to_end<F: Future>(&self, future: F) -> Run<F> {
+        Run { future: Some(future), lost: Box::pin(self.lost()), lease: self.clone() }
     }
 
     pub(crate) const fn attempt(&self) -> &Arc<Attempt> {
@@ -146,7 +152,7 @@ impl Lease {
 
 /// A future that ends with its lease.
 #[pin_project]
-struct Run<F> {
+pub(crate) struct Run<F> {
     /// `None` once it has ended or was stopped.
     #[pin]
     future: Option<F>,
@@ -154,14 +160,8 @@ struct Run<F> {
     lease: Lease,
 }
 
-impl<F> Run<F> {
-    fn new(lease: Lease, future: F) -> Self {
-        Self { future: Some(future), lost: Box::pin(lease.lost()), lease }
-    }
-}
-
 impl<F: Future> Future for Run<F> {
-    type Output = Result<F::Output, Stopped<F::Output>>;
+    type Output = Result<F::Output, (LeaseEnd, Option<F::Output>)>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -171,13 +171,13 @@ impl<F: Future> Future for Run<F> {
         };
         if let Poll::Ready(reason) = this.lost.as_mut().poll(context) {
             this.future.set(None);
-            return Poll::Ready(Err(Stopped { reason, value: None }));
+            return Poll::Ready(Err((reason, None)));
         }
         let value = ready!(future.poll(context));
         this.future.set(None);
         Poll::Ready(match this.lease.check() {
             Ok(_) => Ok(value),
-            Err(reason) => Err(Stopped { reason, value: Some(value) }),
+            Err(reason) => Err((reason, Some(value))),
         })
     }
 }

@@ -264,7 +264,7 @@ impl State {
         match &self.lost {
             Some(lost) => LeaseEnd::clone(lost),
             // No node said anything about it.
-            None => why.lost(QuorumFailure::default),
+            None => why.lost(attempt.claim.keys(), QuorumFailure::default),
         }
     }
 }

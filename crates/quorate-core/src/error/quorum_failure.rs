@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::resource::Key;
 use crate::seam::backend::{BackendError, Holder};
 
 /// What each node answered in a round that found no quorum, and how long was waited.
@@ -31,6 +32,7 @@ use crate::seam::backend::{BackendError, Holder};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct QuorumFailure {
+    names: Arc<[Key]>,
     nodes: Arc<[NodeAnswer]>,
     waited: Duration,
 }
@@ -39,7 +41,20 @@ impl QuorumFailure {
     /// The answers, in the order in which the nodes are configured.
     #[must_use]
     pub fn new(nodes: impl IntoIterator<Item = NodeAnswer>, waited: Duration) -> Self {
-        Self { nodes: nodes.into_iter().collect(), waited }
+        Self { names: Arc::default(), nodes: nodes.into_iter().collect(), waited }
+    }
+
+    /// The same for a lock on these keys.
+    #[must_use]
+    pub fn of(mut self, names: impl Into<Arc<[Key]>>) -> Self {
+        self.names = names.into();
+        self
+    }
+
+    /// The keys of the lock that was asked for: its names, behind the prefix. Empty where there is no such lock.
+    #[must_use]
+    pub fn names(&self) -> &[Key] {
+        &self.names
     }
 
     /// What each node answered, in the order in which the nodes are configured. Empty where a guard or
@@ -137,7 +152,11 @@ impl fmt::Display for QuorumFailure {
             return f.write_str("no node was asked");
         }
         write!(f, "{} of {nodes} nodes granted, {} needed", self.granted(), nodes / 2 + 1)?;
-        for node in self.nodes.iter().filter(|node| !matches!(node.answer, Answer::Granted)) {
+        // What made the quorum impossible comes first.
+        let is_open =
+            |node: &&NodeAnswer| matches!(node.answer, Answer::NoReply { is_over: false });
+        let others = self.nodes.iter().filter(|node| !matches!(node.answer, Answer::Granted));
+        for node in others.clone().filter(|node| !is_open(node)).chain(others.filter(is_open)) {
             write!(f, "; {node}")?;
             if let Answer::NoReply { is_over: true } = node.answer {
                 write!(f, " within {:.1?}", self.waited)?;
@@ -203,9 +222,7 @@ impl fmt::Display for Answer {
             },
             Self::Failed(error) => error.fmt(f),
             Self::NoReply { is_over: true } => f.write_str("no reply"),
-            Self::NoReply { is_over: false } => {
-                f.write_str("no reply yet when the quorum had become impossible")
-            }
+            Self::NoReply { is_over: false } => f.write_str("not waited for"),
             Self::NotAsked => f.write_str("not asked"),
         }
     }

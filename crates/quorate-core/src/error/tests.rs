@@ -26,6 +26,80 @@ fn answers(nodes: &str) -> QuorumFailure {
     QuorumFailure::new((1..).zip(nodes.chars()).map(answer), 500 * MS)
 }
 
+/// The keys k1, k2 …
+fn keys(count: u8) -> Arc<[Key]> {
+    (1..=count).filter_map(|number| Key::parse(format!("k{number}").into_bytes())).collect()
+}
+
+#[test]
+fn each_text_names_its_lock_by_three_keys_at_most() {
+    for (count, of) in [
+        (0, ""),
+        (1, "k1: "),
+        (3, "k1, k2, k3: "),
+        (4, "k1, k2, k3 and 1 more: "),
+        (9, "k1, k2, k3 and 6 more: "),
+    ] {
+        let (round, end) = (|| answers("+??").of(keys(count)), || LeaseEnd::HoldLimit(keys(count)));
+        let stopped = || Stopped { reason: end() };
+        let texts: [(String, Vec<Key>); 12] = [
+            (LockError::Held(round()).to_string(), LockError::Held(round()).names().into()),
+            (LockError::NoQuorum(round()).to_string(), LockError::NoQuorum(round()).names().into()),
+            (end().to_string(), end().names().into()),
+            (LeaseEnd::NotHeld(round()).to_string(), LeaseEnd::NotHeld(round()).names().into()),
+            (ExtendError::Lost(end()).to_string(), ExtendError::Lost(end()).names().into()),
+            (
+                ExtendError::NoQuorum(round()).to_string(),
+                ExtendError::NoQuorum(round()).names().into(),
+            ),
+            (ReleaseError::Lost(end()).to_string(), ReleaseError::Lost(end()).names().into()),
+            (
+                ReleaseError::Unconfirmed(round()).to_string(),
+                ReleaseError::Unconfirmed(round()).names().into(),
+            ),
+            (AdoptError::Lost(round()).to_string(), AdoptError::Lost(round()).names().into()),
+            (
+                AdoptError::NoQuorum(round()).to_string(),
+                AdoptError::NoQuorum(round()).names().into(),
+            ),
+            (stopped().to_string(), stopped().reason.names().into()),
+            (WithError::from(stopped()).to_string(), WithError::from(stopped()).names().into()),
+        ];
+        for (text, names) in texts {
+            assert!(text.strip_prefix(of).is_some_and(|rest| !rest.contains("k1")), "{text}");
+            assert_eq!(names, *keys(count), "{text}");
+        }
+    }
+}
+
+/// Whatever the error is wrapped in.
+#[test]
+fn the_end_of_a_lease_is_found_in_each_error_that_comes_from_it() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("the import failed")]
+    struct Import(#[from] WithError);
+
+    let end = || LeaseEnd::HoldLimit(keys(1));
+    let stopped = || Stopped { reason: end() };
+    let errors: [Box<dyn Error>; 6] = [
+        end().into(),
+        stopped().into(),
+        WithError::from(stopped()).into(),
+        ExtendError::Lost(end()).into(),
+        ReleaseError::Lost(end()).into(),
+        Import::from(WithError::from(stopped())).into(),
+    ];
+    for error in errors {
+        assert!(matches!(lost(&*error), Some(LeaseEnd::HoldLimit(_))), "{error}");
+    }
+    let others: [Box<dyn Error>; 3] = [
+        LockError::Closed.into(),
+        ReleaseError::Unconfirmed(answers("+??")).into(),
+        Import::from(WithError::from(LockError::Closed)).into(),
+    ];
+    assert!(others.iter().all(|error| lost(&**error).is_none()));
+}
+
 #[test]
 fn the_holder_is_the_one_that_most_nodes_name() {
     for (nodes, named) in [
@@ -110,7 +184,7 @@ fn an_error_of_lock_says_what_to_do() {
         (
             LockError::TooManyWaiters { key, most: 7 },
             Is::Else,
-            "as many tasks of this manager wait for k as may: 7",
+            "k: as many tasks of this manager wait for it as may: 7",
         ),
         (LockError::Invalid(InvalidRequest::Blocking), Is::Permanent, in_tasks),
         (EntropyError::new("none").into(), Is::Else, "no random bytes: none"),
@@ -122,16 +196,13 @@ fn an_error_of_lock_says_what_to_do() {
         let is_permanent = matches!(is, Is::Permanent | Is::Closed);
         assert_eq!(seen, (is == Is::Held, is == Is::Closed, is_permanent), "{text}");
         // The same is asked of an error of work under a lock.
-        let with: WithError<u8> = error.into();
+        let with: WithError = error.into();
         assert_eq!((with.is_held(), with.is_closed(), with.is_permanent()), seen, "{text}");
-        assert_eq!(with.without_value().to_string(), text);
+        assert_eq!(with.to_string(), text);
     }
-    let lost: WithError<u8> = Stopped { reason: LeaseEnd::Closed, value: Some(7) }.into();
+    let lost: WithError = Stopped { reason: LeaseEnd::Closed(keys(1)) }.into();
     assert!(!lost.is_held() && !lost.is_closed() && !lost.is_permanent());
-    assert_eq!(
-        lost.without_value().to_string(),
-        "the work was stopped: the lock manager is closed"
-    );
+    assert_eq!(lost.to_string(), "k1: the work was stopped: the lock manager is closed");
 }
 
 #[test]
@@ -146,15 +217,15 @@ fn the_end_of_a_lease_says_why() {
             LeaseEnd::NotHeld(answers("+--")),
             "the keys are gone: 1 of 3 nodes granted, 2 needed; n2: refused; n3: refused",
         ),
-        (LeaseEnd::HoldLimit, "the lease reached its hold limit"),
-        (LeaseEnd::Closed, "the lock manager is closed"),
-        (LeaseEnd::Released, "the lock was released"),
-        (LeaseEnd::Detached, "the lock was detached"),
+        (LeaseEnd::HoldLimit(keys(0)), "the lease reached its hold limit"),
+        (LeaseEnd::Closed(keys(0)), "the lock manager is closed"),
+        (LeaseEnd::Released(keys(0)), "the lock was released"),
+        (LeaseEnd::Detached(keys(0)), "the lock was detached"),
     ] {
         assert_eq!(end.to_string(), text);
         assert_eq!(
             ExtendError::from(end.clone()).to_string(),
-            format!("the lease has ended: {text}")
+            format!("not extended, since {text}")
         );
         let released = ReleaseError::Lost(end);
         assert_eq!(released.to_string(), format!("the lock had been lost: {text}"));
@@ -167,7 +238,7 @@ fn the_end_of_a_lease_says_why() {
 fn an_error_after_a_round_has_the_answer_of_each_node_and_no_other_error_has() {
     let round = || answers("+??");
     let expired = || LeaseEnd::Expired { last: round() };
-    let under = |reason| WithError::Lost(Stopped { reason, value: Some(7) });
+    let under = |reason| WithError::Lost(Stopped { reason });
     let count = |failure: Option<&QuorumFailure>| failure.map(|failure| failure.nodes().len());
     let after_a_round = [
         count(LockError::Held(round()).failure()),
@@ -180,20 +251,20 @@ fn an_error_after_a_round_has_the_answer_of_each_node_and_no_other_error_has() {
         count(ReleaseError::Lost(expired()).failure()),
         count(AdoptError::Lost(round()).failure()),
         count(AdoptError::NoQuorum(round()).failure()),
-        count(WithError::<u8>::Lock(LockError::NoQuorum(round())).failure()),
+        count(WithError::Lock(LockError::NoQuorum(round())).failure()),
         count(under(expired()).failure()),
     ];
     assert_eq!(after_a_round, [Some(3); 12]);
     let without = [
         count(LockError::Closed.failure()),
-        count(LeaseEnd::HoldLimit.failure()),
-        count(LeaseEnd::Released.failure()),
-        count(ExtendError::Lost(LeaseEnd::Closed).failure()),
+        count(LeaseEnd::HoldLimit(keys(1)).failure()),
+        count(LeaseEnd::Released(keys(1)).failure()),
+        count(ExtendError::Lost(LeaseEnd::Closed(keys(1))).failure()),
         count(ExtendError::Ttl(InvalidTtl::TooLong { ttl: MS }).failure()),
-        count(ReleaseError::Lost(LeaseEnd::Detached).failure()),
+        count(ReleaseError::Lost(LeaseEnd::Detached(keys(1))).failure()),
         count(AdoptError::Closed.failure()),
-        count(WithError::<u8>::Lock(LockError::Closed).failure()),
-        count(under(LeaseEnd::HoldLimit).failure()),
+        count(WithError::Lock(LockError::Closed).failure()),
+        count(under(LeaseEnd::HoldLimit(keys(1))).failure()),
     ];
     assert_eq!(without, [None; 9]);
 }

@@ -1,48 +1,42 @@
 //! Why work under a lock did not end as it should.
 
+use super::names::Of;
 use super::{LeaseEnd, LockError, QuorumFailure};
+use crate::resource::Key;
 
-/// The lease ended before the work under it.
-#[derive(thiserror::Error)]
-#[error("the work was stopped: {reason}")]
-#[expect(clippy::exhaustive_structs, reason = "complete by definition: why, and what is left")]
-pub struct Stopped<T> {
+/// The lease ended before the work under it, which was dropped, or what it returned was.
+///
+/// Another client may have held the lock meanwhile. Work whose value counts all the same leaves it where its caller finds
+/// it.
+#[derive(Clone, thiserror::Error)]
+#[error("{}the work was stopped: {}", Of(.reason.names()), .reason.why())]
+#[expect(clippy::exhaustive_structs, reason = "complete by definition: why the lease ended")]
+pub struct Stopped {
     /// Why the lease ended.
+    #[source]
     pub reason: LeaseEnd,
-    /// What the work returned, if it was ready by then. Another client may have held the lock
-    /// meanwhile. `None` if the work was dropped.
-    pub value: Option<T>,
-}
-
-impl<T> Stopped<T> {
-    /// The same without the value.
-    #[must_use]
-    pub fn without_value(self) -> Stopped<()> {
-        Stopped { reason: self.reason, value: None }
-    }
 }
 
 /// Why work under a lock did not end as it should. See [`with`](crate::LockManager::with).
 ///
-/// It is an [`Error`](std::error::Error) for every `T: 'static`. Where the work returns a `Result`, `.await??` passes on
-/// its error as well.
-#[derive(thiserror::Error)]
+/// Where the work returns a `Result`, `.await??` passes on its error as well.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum WithError<T> {
+pub enum WithError {
     /// The lock was not acquired, and the work not begun.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The lock was lost during the work.
     #[error(transparent)]
-    Lost(#[from] Stopped<T>),
+    Lost(#[from] Stopped),
 }
 
 /// Why work that is done once per period did not end as it should. See [`once_per`](crate::LockManager::once_per).
 ///
 /// It is never *held*: that means that another process does the work.
-pub type OnceError<T, E> = WithError<Result<T, E>>;
+pub type OnceError = WithError;
 
-impl<T> WithError<T> {
+impl WithError {
     /// Whether the lock is held by another client or task, so that the work was not begun.
     #[must_use]
     pub const fn is_held(&self) -> bool {
@@ -70,12 +64,12 @@ impl<T> WithError<T> {
         }
     }
 
-    /// The same without the value.
+    /// The keys of the lock; empty where the error is about no lock.
     #[must_use]
-    pub fn without_value(self) -> WithError<()> {
+    pub fn names(&self) -> &[Key] {
         match self {
-            Self::Lock(error) => WithError::Lock(error),
-            Self::Lost(stopped) => WithError::Lost(stopped.without_value()),
+            Self::Lock(error) => error.names(),
+            Self::Lost(stopped) => stopped.reason.names(),
         }
     }
 }

@@ -196,32 +196,6 @@ fn unhex(digits: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
-#[cfg(feature = "serde")]
-mod with_serde {
-    use std::borrow::Cow;
-
-    use serde::de::Error as _;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::manager::detached::DetachedLock;
-
-    /// As the text of [`DetachedLock::encode`], with the secret in it.
-    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
-    impl Serialize for DetachedLock {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.serialize_str(&self.encode())
-        }
-    }
-
-    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
-    impl<'de> Deserialize<'de> for DetachedLock {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            let text = Cow::<'de, str>::deserialize(deserializer)?;
-            Self::decode(&text).map_err(D::Error::custom)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

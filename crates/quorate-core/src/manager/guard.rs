@@ -25,7 +25,7 @@ use crate::telemetry;
 ///
 /// A guard is no proof. Between the last look at [`is_valid`](Self::is_valid) and a write, a pause may
 /// outlast the lease. Only a resource that checks a fencing token refuses that write.
-#[must_use = "if unused, the lock is released at once"]
+#[must_use = "the lock is released at once, unless the guard is bound to a name: `let _guard = …`, not `let _ = …`"]
 pub struct LockGuard {
     lease: Lease,
     /// The lock was released, detached or kept.
@@ -139,7 +139,7 @@ impl LockGuard {
     pub fn run<F: Future>(
         &self,
         future: F,
-    ) -> impl Future<Output = Result<F::Output, Stopped<F::Output>>> + use<F> {
+    ) -> impl Future<Output = Result<F::Output, Stopped>> + use<F> {
         self.lease.run(future)
     }
 

@@ -9,7 +9,7 @@ use crate::attempt::lease::Lease;
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError, ReleaseError, Stopped, WithError};
 use crate::manager::guard::LockGuard;
-use crate::resource::{InvalidResource, Key, Label, Resources};
+use crate::resource::{IntoResources as _, InvalidResource, Key, Label, Resource, Resources};
 use crate::seam::backend::Mode;
 use crate::seam::runtime::BoxFuture;
 use crate::telemetry;
@@ -72,7 +72,7 @@ impl LockRequest {
         self
     }
 
-    /// Waits for no holder. See also [`LockManager::try_lock`](crate::LockManager::try_lock).
+    /// Waits for no holder: the error is *held* if there is one. See also [`try_now`](Self::try_now).
     ///
     /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way, where a
     /// quorum of nodes names one holder, or where a quorum refuses without a name, as for readers. If several clients that ask at the same moment split the votes, each undoes
@@ -84,6 +84,24 @@ impl LockRequest {
     pub const fn no_wait(mut self) -> Self {
         self.wishes.patience = Patience::None;
         self
+    }
+
+    /// Acquires the lock if no other client or task has it. `None`: another has it. See
+    /// [`LockManager::try_lock`](crate::LockManager::try_lock), which is this without settings.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`], but not [`LockError::Held`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background what was acquired.
+    pub async fn try_now(self) -> Result<Option<LockGuard>, LockError> {
+        match self.no_wait().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.is_held() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// What other processes see of this holder. Default: the manager's. See
@@ -119,7 +137,7 @@ impl LockRequest {
     /// # Cancel safety
     ///
     /// Dropping the future drops the body, and releases in the background.
-    pub async fn with<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, WithError<T>> {
+    pub async fn with<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, WithError> {
         let guard = self.auto_renew().await?;
         let body = body(guard.lease());
         run_under(guard, body).await
@@ -137,16 +155,30 @@ impl LockRequest {
     pub async fn with_future<F: Future>(
         self,
         body: impl FnOnce(Lease) -> F,
-    ) -> Result<F::Output, WithError<F::Output>> {
+    ) -> Result<F::Output, WithError> {
         let guard = self.auto_renew().await?;
         let body = body(guard.lease());
         run_under(guard, body).await
+    }
+
+    /// The same request on other names.
+    pub(crate) fn map_names(
+        mut self,
+        name: impl Fn(&Resource) -> Result<Resource, InvalidResource>,
+    ) -> Self {
+        let names = self.resources.and_then(|names| names.as_slice().iter().map(name).collect());
+        self.resources = names.and_then(|names: Vec<_>| names.into_resources());
+        self
     }
 
     /// The same request as one of a reader.
     pub(crate) const fn shared(mut self) -> Self {
         self.wishes.mode = Mode::Shared;
         self
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.wishes.mode == Mode::Shared
     }
 
     /// The same request for one of the names.
@@ -186,7 +218,7 @@ impl LockRequest {
                     Err(error) => telemetry::not_acquired(keys, waited, error.reason(), error),
                 }
             }
-            result.map(LockGuard::new)
+            result.map(LockGuard::new).map_err(|error| error.of(keys))
         };
         telemetry::in_lock_span(keys, acquiring).await
     }
@@ -207,24 +239,19 @@ impl IntoFuture for LockRequest {
 }
 
 /// Runs `body` until the lease ends, and then releases.
-async fn run_under<F: Future>(
-    guard: LockGuard,
-    body: F,
-) -> Result<F::Output, WithError<F::Output>> {
+async fn run_under<F: Future>(guard: LockGuard, body: F) -> Result<F::Output, WithError> {
     // At the end of the lease the body is dropped, before the guard is.
     let value = guard.run(body).await.map_err(WithError::Lost)?;
     release(guard, value).await
 }
 
 /// Releases after a body that returned `value`. A release that too few nodes answer goes on in the background.
-pub(crate) async fn release<T>(guard: LockGuard, value: T) -> Result<T, WithError<T>> {
+pub(crate) async fn release<T>(guard: LockGuard, value: T) -> Result<T, WithError> {
     let lease = guard.lease();
     let cluster = lease.cluster();
     let limit = cluster.config.node_timeout(lease.attempt().claim.ttl());
     match cluster.within(limit, guard.release()).await {
-        Some(Err(ReleaseError::Lost(reason))) => {
-            Err(WithError::Lost(Stopped { reason, value: Some(value) }))
-        }
+        Some(Err(ReleaseError::Lost(reason))) => Err(WithError::Lost(Stopped { reason })),
         _ => Ok(value),
     }
 }

@@ -3,8 +3,6 @@
 //! A permit is a lock on one of N names. To count holders on each node instead is unsound: with two permits on three nodes,
 //! the nodes can grant A and B, B and C, A and C. Then each of three holders has a majority.
 
-use std::num::NonZeroU16;
-
 use crate::LockManager;
 use crate::LockRequest;
 use crate::resource::{IntoResource, InvalidResource, Resource, Resources};
@@ -53,32 +51,31 @@ impl LockManager {
     /// counts, and a process may change its count at any time: a process with the count 3 never holds `NAME#4`.
     ///
     /// ```
-    /// use std::num::NonZeroU16;
     /// use quorate_core::{LockManager, WithError};
     ///
-    /// async fn call(locks: &LockManager) -> Result<u32, WithError<u32>> {
-    ///     const CALLS: NonZeroU16 = NonZeroU16::new(5).unwrap();
+    /// async fn call(locks: &LockManager) -> Result<u32, WithError> {
     ///     // At most five processes do this at a time.
-    ///     locks.permit("payment-api", CALLS).with(async |_lease| 42).await
+    ///     locks.permit("payment-api", 5).with(async |_lease| 42).await
     /// }
     /// ```
     ///
     /// # Errors
     ///
-    /// [`LockError`](crate::LockError), from the request. More than 1,024 permits are invalid.
+    /// [`LockError`](crate::LockError), from the request. 0 permits are invalid, and more than 1,024.
     ///
     /// # Cancel safety
     ///
     /// Dropping the request's future releases in the background what was acquired.
-    pub fn permit(&self, name: impl IntoResource, count: NonZeroU16) -> LockRequest {
-        let names = name.into_resource().and_then(|name| {
-            Resources::of_choice((1..=count.get()).map(|number| of_number(&name, number)))
+    pub fn permit(&self, name: impl IntoResource, count: usize) -> LockRequest {
+        let names = name.into_resource().and_then(|name| match count {
+            0 => Err(InvalidResource::NoPermits),
+            _ => Resources::of_choice((1..=count).map(|number| of_number(&name, number))),
         });
         self.request(names).of_any()
     }
 }
 
 /// The name of one permit.
-fn of_number(name: &Resource, number: u16) -> Result<Resource, InvalidResource> {
+fn of_number(name: &Resource, number: usize) -> Result<Resource, InvalidResource> {
     Resource::new([name.as_bytes(), format!("#{number}").as_bytes()].concat())
 }

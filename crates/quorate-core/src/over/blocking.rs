@@ -61,13 +61,13 @@ impl LockRequest {
     ///
     /// [`WithError::Lock`] if the lock was not acquired, as [`lock_blocking`](Self::lock_blocking). [`WithError::Lost`] if
     /// the lease ended before `body` did: the value is in the error, and another client may have held the lock meanwhile.
-    pub fn with_blocking<T>(self, body: impl FnOnce(Lease) -> T) -> Result<T, WithError<T>> {
+    pub fn with_blocking<T>(self, body: impl FnOnce(Lease) -> T) -> Result<T, WithError> {
         let guard = self.auto_renew().lock_blocking()?;
         let lease = guard.lease();
         let value = body(lease.clone());
         match lease.check() {
             Ok(()) => block_on(release(guard, value)),
-            Err(reason) => Err(WithError::Lost(Stopped { reason, value: Some(value) })),
+            Err(reason) => Err(WithError::Lost(Stopped { reason })),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::Lease;
 use crate::LockGuard;
 use crate::LockManager;
 use crate::LockRequest;
-use crate::error::{LeaseEnd, LockError, Stopped};
+use crate::error::{LeaseEnd, LockError};
 use crate::over::access::release;
 use crate::over::access::scale;
 use crate::over::access::telemetry;
@@ -83,7 +83,7 @@ impl LockRequest {
         loop {
             let guard = leading.next_term().boxed().await?;
             let body = body(guard.lease());
-            let ended = guard.run(body).await;
+            let ended = guard.lease().run_to_end(body).await;
             if let Some(value) = returned(guard, ended).await? {
                 return Ok(value);
             }
@@ -110,7 +110,7 @@ impl LockRequest {
         loop {
             let guard = leading.next_term().boxed().await?;
             let body = body(guard.lease());
-            let ended = guard.run(body).await;
+            let ended = guard.lease().run_to_end(body).await;
             if let Some(value) = returned(guard, ended).await? {
                 return Ok(value);
             }
@@ -158,15 +158,15 @@ impl Leading {
 /// Ends a term. Returns what the body has returned, if it has.
 async fn returned<T>(
     guard: LockGuard,
-    ended: Result<T, Stopped<T>>,
+    ended: Result<T, (LeaseEnd, Option<T>)>,
 ) -> Result<Option<T>, LockError> {
     match ended {
         // A body that has returned is over, although its lease may be so too.
-        Ok(value) | Err(Stopped { value: Some(value), .. }) => {
+        Ok(value) | Err((_, Some(value))) => {
             let _ = release(guard, ()).boxed().await;
             Ok(Some(value))
         }
-        Err(Stopped { reason: LeaseEnd::Closed, .. }) => Err(LockError::Closed),
+        Err((LeaseEnd::Closed(_), None)) => Err(LockError::Closed),
         Err(_) => Ok(None),
     }
 }

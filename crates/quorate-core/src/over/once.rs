@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use crate::Lease;
-use crate::LockManager;
-use crate::error::{ExtendError, InvalidRequest, LockError, OnceError, Stopped, WithError};
+use crate::error::{ExtendError, InvalidRequest, LockError, OnceError, Stopped};
 use crate::over::access::Ttl;
 use crate::over::access::release;
 use crate::over::access::telemetry;
 use crate::resource::{IntoResource, IntoResources, InvalidResource, Resource};
+use crate::{LockManager, LockRequest};
 
 /// The shortest period. The longest is the longest ttl.
 const LEAST: Duration = Duration::from_secs(1);
@@ -64,43 +64,76 @@ impl LockManager {
         name: R,
         period: Duration,
         body: F,
-    ) -> impl Future<Output = Result<Option<Result<T, E>>, OnceError<T, E>>> + use<R, F, T, E>
+    ) -> impl Future<Output = Result<Option<Result<T, E>>, OnceError>> + use<R, F, T, E>
     where
         R: IntoResource,
         F: AsyncFnOnce(Lease) -> Result<T, E>,
     {
-        once_per(self.clone(), name.into_resource(), period, body)
+        let names = name.into_resource().and_then(Resource::into_resources);
+        self.request(names).once_per(period, body)
     }
 }
 
-async fn once_per<T, E>(
-    manager: LockManager,
-    name: Result<Resource, InvalidResource>,
-    period: Duration,
-    body: impl AsyncFnOnce(Lease) -> Result<T, E>,
-) -> Result<Option<Result<T, E>>, OnceError<T, E>> {
-    if !(LEAST..=Ttl::MAX).contains(&period) {
-        let error = LockError::from(InvalidRequest::Period { period });
-        telemetry::not_acquired(&[], Duration::ZERO, error.reason(), &error);
-        return Err(error.into());
-    }
-    let now = Duration::from_micros(manager.cluster().runtime.unix_micros());
-    let name = name.and_then(|name| of_period(&name, now.as_nanos() / period.as_nanos()));
-    let request = manager.request(name.and_then(Resource::into_resources));
-    let guard = match request.no_wait().auto_renew().await {
-        Ok(guard) => guard,
-        Err(error) if error.is_held() => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let body = body(guard.lease());
-    let value = guard.run(body).await.map_err(WithError::Lost)?;
-    if value.is_err() {
-        return release(guard, value).await.map(Some);
-    }
-    match guard.keep(2 * period).await {
-        Err(ExtendError::Lost(reason)) => Err(Stopped { reason, value: Some(value) }.into()),
-        // Without a quorum, the lock stays for its ttl.
-        _ => Ok(Some(value)),
+impl LockRequest {
+    /// Runs `body`, unless this or another process has run it in this period, or is running it. See
+    /// [`LockManager::once_per`].
+    ///
+    /// The ttl, the label, the hold limit and fencing are those of the request, and `@NUMBER` goes behind each of its names.
+    /// A [`timeout`](Self::timeout) plays no part. A lock for [reading](LockManager::read) is refused.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use quorate_core::{LockManager, error::OnceError};
+    /// # async fn send_report(number: u64) -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn example(locks: &LockManager) -> Result<(), OnceError> {
+    /// let hour = Duration::from_secs(60 * 60);
+    /// let report = locks.lock("report").fenced().label("web-3");
+    /// let sent = report.once_per(hour, async |lease| {
+    ///     let token = lease.fencing_token().map_or(0, Into::into);
+    ///     send_report(token).await
+    /// });
+    /// println!("{}", if sent.await?.is_some() { "sent, or not" } else { "another machine does it" });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManager::once_per`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockManager::once_per`].
+    pub async fn once_per<T, E>(
+        self,
+        period: Duration,
+        body: impl AsyncFnOnce(Lease) -> Result<T, E>,
+    ) -> Result<Option<Result<T, E>>, OnceError> {
+        let invalid = match (LEAST..=Ttl::MAX).contains(&period) {
+            false => Some(InvalidRequest::Period { period }),
+            true if self.is_shared() => {
+                Some(InvalidRequest::Shared { what: "done once per period" })
+            }
+            true => None,
+        };
+        if let Some(error) = invalid.map(LockError::from) {
+            telemetry::not_acquired(&[], Duration::ZERO, error.reason(), &error);
+            return Err(error.into());
+        }
+        let now = Duration::from_micros(self.cluster().runtime.unix_micros());
+        let number = now.as_nanos() / period.as_nanos();
+        let request = self.map_names(|name| of_period(name, number)).auto_renew();
+        let Some(guard) = request.try_now().await? else { return Ok(None) };
+        let body = body(guard.lease());
+        let value = guard.run(body).await?;
+        if value.is_err() {
+            return release(guard, value).await.map(Some);
+        }
+        match guard.keep(2 * period).await {
+            Err(ExtendError::Lost(reason)) => Err(Stopped { reason }.into()),
+            // Without a quorum, the lock stays for its ttl.
+            _ => Ok(Some(value)),
+        }
     }
 }
 

@@ -23,11 +23,11 @@ fn close_releases_what_is_held_and_ends_every_wait() {
     assert!(is_clean);
     assert_eq!(elapsed, SECOND + MARGIN, "the work has the safety margin to stop");
     assert_eq!(left, 0, "when close returns");
-    assert!(matches!(world.run(lost), LeaseEnd::Closed));
+    assert!(matches!(world.run(lost), LeaseEnd::Closed(_)));
     assert!(!held.is_valid());
-    assert!(matches!(world.run(held.extend()), Err(ExtendError::Lost(LeaseEnd::Closed))));
+    assert!(matches!(world.run(held.extend()), Err(ExtendError::Lost(LeaseEnd::Closed(_)))));
     let released = world.run(held.release());
-    assert!(matches!(released, Err(ReleaseError::Lost(LeaseEnd::Closed))), "{released:?}");
+    assert!(matches!(released, Err(ReleaseError::Lost(LeaseEnd::Closed(_)))), "{released:?}");
     drop(kept);
     for request in [manager.lock("r"), manager.clone().lock("r").no_wait()] {
         assert!(matches!(world.run(request), Err(LockError::Closed)));

@@ -12,7 +12,7 @@ fn a_lock_is_detached_and_its_validity_counts_from_the_adoption() {
     world.advance(2 * SECOND);
     let text = guard.detach().unwrap().encode();
     assert!(!lease.is_valid());
-    assert!(matches!(world.run(lease.lost()), LeaseEnd::Detached));
+    assert!(matches!(world.run(lease.lost()), LeaseEnd::Detached(_)));
     assert_eq!(world.holders("a"), 5, "nothing is released");
 
     world.advance(5 * SECOND);

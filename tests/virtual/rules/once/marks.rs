@@ -11,7 +11,7 @@ fn a_lock_that_is_kept_is_free_after_its_duration_and_not_earlier() {
         world.advance(4 * SECOND);
         world.run(guard.keep(MINUTE)).unwrap();
         assert!(!lease.is_valid(), "it is no lease any more");
-        assert!(matches!(world.run(lease.lost()), LeaseEnd::Detached));
+        assert!(matches!(world.run(lease.lost()), LeaseEnd::Detached(_)));
         assert_eq!(left(&world, "r"), [Some(MINUTE); 3]);
         // Neither the manager nor the drop of what is left of the lease frees it.
         assert!(world.try_lock(&manager).unwrap_err().is_held());

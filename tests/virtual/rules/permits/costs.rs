@@ -1,7 +1,6 @@
 //! S3 and S4: what a full semaphore costs, and which names are refused.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +8,7 @@ use quorate_core::resource::Resource;
 use quorate_core::{InvalidRequest, InvalidResource, LockError, LockGuard, LockManager, Runtime};
 use quorate_memory::{Fault, Operation, Sim};
 
-use super::{Board, count, hand_over, name_of};
+use super::{Board, hand_over, name_of};
 use crate::waiting::processes::{Quirk, Scene};
 use crate::world::{HOUR, MS, SECOND, World, failing};
 
@@ -166,7 +165,7 @@ fn s3_of_60_processes_that_try_for_90_permits_at_once_hardly_one_fails() {
 fn s3_without_a_wait_queue_a_request_waits_by_timers() {
     for world in [World::new(3), World::in_order(3)] {
         let (holder, waiter) = (world.manager(), world.manager());
-        let request = |manager: &LockManager| manager.permit("p", count(4));
+        let request = |manager: &LockManager| manager.permit("p", 4);
         let guards: Vec<_> = (0..4).map(|_| world.run(request(&holder)).unwrap()).collect();
         let waits = world.begun(request(&waiter));
         world.later(3 * SECOND, move || drop(guards));
@@ -183,14 +182,14 @@ fn s3_too_few_nodes_are_no_quorum_and_a_permanent_error_ends_a_request() {
     world.inject(..2, Fault::Dead);
     let manager = world.manager();
     let timeout = 2 * SECOND;
-    let error = world.run(manager.permit("p", count(5)).timeout(timeout)).unwrap_err();
+    let error = world.run(manager.permit("p", 5).timeout(timeout)).unwrap_err();
     assert!(matches!(error, LockError::NoQuorum(_)), "{error}");
-    let error = world.run(manager.permit("p", count(5)).no_wait()).unwrap_err();
+    let error = world.run(manager.permit("p", 5).no_wait()).unwrap_err();
     assert!(matches!(error, LockError::NoQuorum(_)), "{error}");
     world.heal();
     world.inject(.., failing("NOAUTH Authentication required."));
     let from = world.sim.elapsed();
-    let error = world.run(manager.permit("p", count(5)).timeout(HOUR)).unwrap_err();
+    let error = world.run(manager.permit("p", 5).timeout(HOUR)).unwrap_err();
     assert!(error.is_permanent() && world.sim.elapsed() - from < timeout, "{error}");
 }
 
@@ -206,10 +205,11 @@ fn s4_none_too_many_and_duplicate_names_are_refused() {
         (manager.lock_any(names(1025)), InvalidResource::TooMany),
         (manager.lock_any(["a", ""]), InvalidResource::Empty),
         (manager.lock_any(["a", "quorate:b"]), InvalidResource::Reserved),
-        (manager.permit("p", count(1025)), InvalidResource::TooMany),
-        (manager.permit("p", NonZeroU16::MAX), InvalidResource::TooMany),
+        (manager.permit("p", 1025), InvalidResource::TooMany),
+        (manager.permit("p", usize::MAX), InvalidResource::TooMany),
+        (manager.permit("p", 0), InvalidResource::NoPermits),
         (
-            manager.permit(vec![b'p'; Resource::MAX_LEN - 1], count(10)),
+            manager.permit(vec![b'p'; Resource::MAX_LEN - 1], 10),
             InvalidResource::TooLong { len: Resource::MAX_LEN + 1 },
         ),
     ] {
@@ -224,5 +224,5 @@ fn s4_none_too_many_and_duplicate_names_are_refused() {
     let guard = world.run(manager.lock_any(names(1024)).no_wait()).unwrap();
     assert_eq!(guard.keys().len(), 1);
     assert_eq!(name_of(&world.run(manager.lock_any(["only"])).unwrap()), "only");
-    assert_eq!(name_of(&world.run(manager.permit("one", count(1))).unwrap()), "one#1");
+    assert_eq!(name_of(&world.run(manager.permit("one", 1)).unwrap()), "one#1");
 }

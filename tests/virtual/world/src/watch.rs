@@ -89,7 +89,7 @@ impl Watch {
 
     /// The loss was told. A lease that ended by time keeps its keys for the margin, until its guard goes.
     fn is_told(&self, seen: &mut Seen, reason: &LeaseEnd) {
-        let is_by_time = matches!(reason, LeaseEnd::Expired { .. } | LeaseEnd::HoldLimit);
+        let is_by_time = matches!(reason, LeaseEnd::Expired { .. } | LeaseEnd::HoldLimit(_));
         if !std::mem::replace(&mut seen.told, true) && !seen.given_up && !is_by_time {
             self.worker.now(What::Ended(self.lock));
         }
@@ -115,8 +115,10 @@ impl Watch {
     fn judge(&self, reason: &LeaseEnd, before: Duration, begun: Instant) {
         let (now, local) = (self.worker.sim.elapsed(), self.worker.client().now());
         let mut seen = lock(&self.seen);
-        let ran_out =
-            matches!(reason, LeaseEnd::Expired { .. } | LeaseEnd::HoldLimit | LeaseEnd::NotHeld(_));
+        let ran_out = matches!(
+            reason,
+            LeaseEnd::Expired { .. } | LeaseEnd::HoldLimit(_) | LeaseEnd::NotHeld(_)
+        );
         let has_paused = self.worker.has_paused(before, now);
         // A clock that runs slowly comes to its next nanosecond late.
         let end = seen.until.max(begun) + Duration::from_nanos(2);
@@ -130,7 +132,7 @@ impl Watch {
         );
         self.wrong_if(!ran_out && !seen.given_up, &format!("was lost to nobody: {reason}"));
         self.wrong_if(
-            matches!(reason, LeaseEnd::HoldLimit) && self.cap.is_none(),
+            matches!(reason, LeaseEnd::HoldLimit(_)) && self.cap.is_none(),
             "reached a hold limit that nobody had set",
         );
         self.is_told(&mut seen, reason);

@@ -2,12 +2,13 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
     AdoptError, DetachedLock, ExtendError, FencingToken, IntoResources, Lease, LeaseEnd, LockGuard,
-    LockManager, LockRequest, Runtime, Stopped, WithError,
+    LockManager, LockRequest, Runtime, WithError,
 };
 use quorate_memory::SimClient;
 
@@ -150,9 +151,16 @@ impl Worker {
         self.client().spawn(Box::pin(watch.clone().lost()));
         let parts = 1 + self.dice.below(4);
         if way == Way::Run {
+            let has_ended = &AtomicBool::new(false);
             let work = watch.under(self.work(resource, parts, &watch));
+            let work = async {
+                let ended = work.await;
+                has_ended.store(true, Ordering::Relaxed);
+                ended
+            };
             // In the end it gives the lock up, so it must have ended in time.
-            if let Ok(false) | Err(Stopped { value: Some(_), .. }) = guard.run(work).await {
+            let ended = guard.run(work).await;
+            if !ended.unwrap_or(!has_ended.load(Ordering::Relaxed)) {
                 self.wrong(format!("client {}: {lock} was over in a run", self.client().id()));
             }
             // Others may have been there, with the same token.
@@ -247,7 +255,7 @@ impl Worker {
         let (was_valid, detached) = (guard.is_valid(), guard.detach());
         let text = match detached {
             Ok(record) => record.encode(),
-            Err(LeaseEnd::Released | LeaseEnd::Detached | LeaseEnd::Closed) => {
+            Err(LeaseEnd::Released(_) | LeaseEnd::Detached(_) | LeaseEnd::Closed(_)) => {
                 return self.wrong("a guard was not its own");
             }
             Err(lost) if was_valid => {

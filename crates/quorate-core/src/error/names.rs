@@ -1,0 +1,25 @@
+//! Which lock an error is about.
+
+use std::fmt;
+
+use crate::resource::Key;
+
+/// The keys of a lock, in front of a text: `a, b, c and 2 more: `. Empty without a key.
+pub(super) struct Of<'a>(pub(super) &'a [Key]);
+
+/// How many keys a text shows.
+const SHOWN: usize = 3;
+
+impl fmt::Display for Of<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (shown, more) = self.0.split_at(self.0.len().min(SHOWN));
+        for (index, key) in shown.iter().enumerate() {
+            write!(f, "{}{key}", if index == 0 { "" } else { ", " })?;
+        }
+        match (shown, more.len()) {
+            ([], _) => Ok(()),
+            (_, 0) => f.write_str(": "),
+            (_, more) => write!(f, " and {more} more: "),
+        }
+    }
+}
