@@ -97,7 +97,7 @@ fn a_lease_that_ends_is_at_risk_no_longer_and_the_warning_says_why_it_ended() {
             let warned = lease.at_risk();
             end(&world, guard);
             let ended = world.run(warned).unwrap_err().to_string();
-            assert!(ended.starts_with(why), "{ended}");
+            assert!(ended.starts_with(&format!("r: {why}")), "{ended}");
             assert!(!lease.is_at_risk() && !lease.is_valid());
         }
     }

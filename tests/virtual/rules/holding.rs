@@ -82,7 +82,7 @@ fn h3_nothing_is_sent_once_the_lease_is_over() {
         panic!("{failed:?}")
     };
     let text = error.to_string();
-    assert!(text.starts_with("the lease has ended: the lease expired"), "{text}");
+    assert!(text.starts_with("r: not extended, since the lease expired"), "{text}");
     assert_eq!(world.log.operations(), sent);
 }
 

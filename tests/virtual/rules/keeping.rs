@@ -108,13 +108,13 @@ fn h4_the_reason_says_what_the_nodes_answered() {
     assert!(world.run(guard.extend()).is_err());
     world.heal();
     world.run(guard.extend()).unwrap();
-    assert_eq!(world.run(guard.lost()).to_string(), "the lease expired");
+    assert_eq!(world.run(guard.lost()).to_string(), "r: the lease expired");
 
     let (world, guard) = World::new(3).held();
     guard.auto_renew();
     world.inject(1.., Fault::Down);
     let reason = world.run(guard.lost()).to_string();
-    assert!(reason.starts_with("the lease expired: 1 of 3 nodes granted"), "{reason}");
+    assert!(reason.starts_with("r: the lease expired: 1 of 3 nodes granted"), "{reason}");
     assert!(reason.contains("memory-2: connection refused"), "{reason}");
     assert!(reason.contains("memory-3: connection refused"), "{reason}");
 }

@@ -110,7 +110,7 @@ fn the_life_of_a_lock_is_reported() {
         r#"
         DEBUG detached: held=0.0ns
         DEBUG adopted: keys=r
-        DEBUG not adopted: error=the lock is gone
+        DEBUG not adopted: error=r: the lock is gone
         DEBUG released 2 times: …outcome=dropped
         DEBUG closed: …held=1.0s"#,
     );
@@ -157,16 +157,16 @@ fn a_lost_lease_is_a_warning_with_the_reason_once() {
     type Scene = fn(&World, LockGuard);
     let scenes: [(&str, Scene); 5] = [
         // The holder listens.
-        ("error=the lease expired, held=9.4s, keys=r, reason=expired", |world, guard| {
+        ("error=r: the lease expired, held=9.4s, keys=r, reason=expired", |world, guard| {
             assert!(matches!(world.run(guard.lost()), LeaseEnd::Expired { .. }));
             world.run(guard.lost());
         }),
         // The holder does not notice before the release.
-        ("error=the lease expired, held=9.4s, keys=r, reason=expired", |world, guard| {
+        ("error=r: the lease expired, held=9.4s, keys=r, reason=expired", |world, guard| {
             world.advance(11 * SECOND);
             assert!(world.run(guard.release()).unwrap_err().is_lost());
         }),
-        ("error=the lease expired, held=9.4s, keys=r, reason=expired", |world, guard| {
+        ("error=r: the lease expired, held=9.4s, keys=r, reason=expired", |world, guard| {
             world.advance(11 * SECOND);
             drop(guard);
         }),

@@ -139,7 +139,7 @@ fn one_of_three_in_quarantine_hurts_nobody_and_two_are_too_many() {
     for node in ["memory-2", "memory-3"] {
         assert!(text.contains(&format!("{node}: quarantined for another 60.0s")), "{text}");
     }
-    assert!(text.starts_with("no quorum: 1 of 3 nodes granted, 2 needed"), "{text}");
+    assert!(text.starts_with("r: no quorum: 1 of 3 nodes granted, 2 needed"), "{text}");
     assert_quarantined(&failure_of::<()>(Err(error)), 2);
     world.advance(56_800 * MS);
     let text = world.try_lock(&manager).unwrap_err().to_string();

@@ -119,7 +119,7 @@ fn the_error_has_a_reason_of_its_own_and_is_neither_held_nor_permanent() {
     let told = told(|| {
         let error = world.run(manager.lock("r")).unwrap_err();
         assert!(!error.is_held() && !error.is_permanent() && error.failure().is_none());
-        assert_eq!(error.to_string(), "as many tasks of this manager wait for r as may: 0");
+        assert_eq!(error.to_string(), "r: as many tasks of this manager wait for it as may: 0");
     });
     let told = of("not acquired", &told);
     assert_eq!(told[0].field("reason"), "too_many_waiters");

@@ -222,7 +222,7 @@ impl fmt::Display for Answer {
             },
             Self::Failed(error) => error.fmt(f),
             Self::NoReply { is_over: true } => f.write_str("no reply"),
-            Self::NoReply { is_over: false } => f.write_str("not waited for"),
+            Self::NoReply { is_over: false } => f.write_str("no reply yet"),
             Self::NotAsked => f.write_str("not asked"),
         }
     }

@@ -158,7 +158,7 @@ fn o7_a_lease_that_has_ended_keeps_nothing() {
         end(&world, &manager, &client, &guard);
         let failed = world.run(guard.keep(MINUTE));
         let Err(ExtendError::Lost(lost)) = &failed else { panic!("{failed:?}") };
-        assert!(lost.to_string().starts_with(why), "{lost}");
+        assert!(lost.to_string().starts_with(&format!("r: {why}")), "{lost}");
         world.catch_up();
         assert_eq!(world.keys_left(), 0, "{why}");
     }

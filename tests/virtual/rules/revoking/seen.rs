@@ -166,7 +166,7 @@ fn a_mark_is_seen_as_done_and_can_be_deleted() {
     assert_eq!(seen.to_string(), "done by \"done:web-3\" on 3 of 3 nodes, 2 needed, 60.0s left");
     assert!(times_left(&world).iter().all(|left| *left == Some(60 * SECOND)));
     let held: LockError = world.try_lock(&world.manager()).unwrap_err();
-    assert!(held.to_string().starts_with("done by \"done:web-3\" on "), "{held}");
+    assert!(held.to_string().starts_with("r: done by \"done:web-3\" on "), "{held}");
     assert!(take_from(&world, &seen, true).is_effective());
     let again = world.lock(&world.manager());
     // It is gone, and the next holder is another one.
