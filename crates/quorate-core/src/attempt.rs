@@ -219,7 +219,9 @@ impl Actor for State {
             Input::Due(Due::Time) => self.handle_time(attempt, now, effects),
             Input::Due(Due::Renewal) => self.renew(attempt, now, effects),
             Input::Due(Due::Back(node)) => self.machine.handle_back(node, now),
-            Input::Due(Due::Close(grace)) => {
+            Input::Due(Due::Drain) if attempt.is_held(now) => {}
+            Input::Due(due @ (Due::Drain | Due::Close(_))) => {
+                let grace = if let Due::Close(grace) = due { grace } else { Duration::ZERO };
                 self.is_closed = true;
                 // A lock that is kept is no lease any more.
                 if self.keeping.is_none() {

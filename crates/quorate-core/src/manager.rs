@@ -9,13 +9,11 @@ pub(crate) mod request;
 #[cfg(feature = "serde")]
 mod with_serde;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::builder::LockManagerBuilder;
 pub use self::close::CloseReport;
-use crate::attempt::Attempt;
 use crate::attempt::lease::Lease;
 use crate::cluster::Cluster;
 use crate::error::{AdoptError, LockError, WithError};
@@ -197,12 +195,47 @@ impl LockManager {
     /// is not, also if its keys are still being released. A look at the clock and a mutex: no I/O.
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
-        let (attempts, now) = (&self.inner.cluster.attempts, self.inner.cluster.now());
-        let attempts = attempts.open().into_iter().filter_map(|entry| {
-            let entry: Arc<dyn Any + Send + Sync> = entry;
-            entry.downcast::<Attempt>().ok()
-        });
-        attempts.filter(|attempt| attempt.is_held(now)).map(Lease::new).collect()
+        let cluster = &self.inner.cluster;
+        close::held(cluster, cluster.now()).map(Lease::new).collect()
+    }
+
+    /// Acquires nothing from now on, waits until the leases that are held have ended, and closes. For a process that is asked
+    /// to end.
+    ///
+    /// Requests that wait fail with [`LockError::Closed`](crate::LockError), and so do new ones. Holders are told:
+    /// [`LockGuard::draining`] and [`Lease::draining`] resolve, also in the body of a [`lead`](Self::lead) or a
+    /// [`once_per`](Self::once_per). Their leases live and are renewed until their guards go, for `limit` at most. Then
+    /// the manager [closes](Self::close), which takes 1 s at most. All clones of this manager are drained.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use quorate_core::LockManager;
+    /// # async fn next_page() -> Option<u32> { None }
+    ///
+    /// /// Imports page by page, and ends behind a page when the process is asked to end.
+    /// async fn import(locks: &LockManager) -> Result<(), quorate_core::WithError> {
+    ///     locks
+    ///         .with("import", async |lease| {
+    ///             let mut asked_to_end = std::pin::pin!(lease.draining());
+    ///             while futures_util::poll!(&mut asked_to_end).is_pending() {
+    ///                 let Some(_page) = next_page().await else { break };
+    ///             }
+    ///         })
+    ///         .await
+    /// }
+    ///
+    /// /// After SIGTERM: Kubernetes, for example, kills after 30 s.
+    /// async fn shut_down(locks: &LockManager) {
+    ///     println!("{}", locks.drain(Duration::from_secs(25)).await);
+    /// }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the manager goes on acquiring nothing, and no lease is ended. A second call waits again.
+    pub async fn drain(&self, limit: Duration) -> CloseReport {
+        close::drain(&self.inner, limit).await
     }
 
     /// Ends all leases, releases all locks, and returns when every node that answers is clean.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
 use quorate_core::{
-    BackendError, BackendErrorKind, LockError, LockManager, LockRequest, ReleaseError, WithError,
+    BackendError, BackendErrorKind, LeaseEnd, LockError, LockManager, LockRequest, ReleaseError,
+    WithError,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
@@ -330,4 +331,25 @@ fn a_retry_loop_can_tell_permanent_errors() {
     assert!(!LockError::Held(QuorumFailure::default()).is_permanent());
     let with: WithError = no_quorum(&[Auth; 3]).into();
     assert!(with.is_permanent() && !with.is_closed());
+}
+
+/// Whatever libraries a service wraps its errors with.
+#[test]
+fn the_loss_of_a_lock_is_found_through_anyhow_and_eyre() {
+    let stopped = || {
+        let world = World::new(3);
+        let stopped = world.run(world.manager().with("customer:7", async |_| {
+            world.nodes.iter().for_each(MemoryNode::restart);
+        }));
+        stopped.unwrap_err()
+    };
+    let anyhow = anyhow::Error::from(stopped()).context("customer 7").context("the import failed");
+    let eyre = eyre::Report::from(stopped()).wrap_err("customer 7").wrap_err("the import failed");
+    let found = [quorate_core::lost(&*anyhow), quorate_core::lost(&*eyre)];
+    for end in found {
+        assert!(matches!(end, Some(LeaseEnd::NotHeld(_))), "{end:?}");
+        assert_eq!(end.unwrap().names()[0].to_string(), "customer:7");
+    }
+    let other = anyhow::Error::from(LockError::Closed).context("the import failed");
+    assert!(quorate_core::lost(&*other).is_none());
 }

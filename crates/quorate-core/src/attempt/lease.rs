@@ -3,6 +3,7 @@
 //! It keeps no state of its own. A lease ends by the clock at `valid_until`, whether or not a task has run (H4).
 
 use std::fmt;
+use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -73,6 +74,19 @@ impl Lease {
     pub fn lost(&self) -> impl Future<Output = LeaseEnd> + Send + 'static + use<> {
         let attempt = Arc::clone(&self.attempt);
         async move { attempt.ended().await }
+    }
+
+    /// Resolves when the manager is [drained](crate::LockManager::drain) or closed. Until the lease has ended, the work
+    /// under it can come to an end of its own.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn draining(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let attempts = Arc::clone(&self.cluster().attempts);
+        async move {
+            attempts.unless_closed(pending::<()>()).await;
+        }
     }
 
     /// Resolves when the lease is at risk, with what is left of it. See

@@ -57,6 +57,8 @@ pub(crate) enum Due {
     Renewal,
     /// This node answers again.
     Back(NodeId),
+    /// The manager is drained: what holds no lease ends.
+    Drain,
     /// The manager is closed. A lease that is held ends, and is released after this time at the latest.
     Close(Duration),
 }
@@ -73,7 +75,7 @@ pub(crate) struct Attempts {
     all: Mutex<All>,
     /// Notified when nothing is left.
     over: Event,
-    /// Notified when the manager is closed.
+    /// Notified when the manager is drained or closed.
     closed: Event,
 }
 
@@ -135,7 +137,7 @@ impl Attempts {
         Arc::new(Self { runtime, node_timeout, all, over, closed })
     }
 
-    /// Registers what `make` makes. `None` once the manager is closed.
+    /// Registers what `make` makes. `None` once the manager is drained or closed.
     pub(crate) fn register<T: Timed + 'static>(
         &self,
         make: impl FnOnce(Slot) -> Arc<T>,
@@ -238,7 +240,7 @@ impl Attempts {
         self.lock().is_closed
     }
 
-    /// The output of `future`; `None` once the manager is closed.
+    /// The output of `future`; `None` once the manager is drained or closed.
     pub(crate) async fn unless_closed<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         // Before the look, so that no change is missed.
         let closed = self.closed.listen();

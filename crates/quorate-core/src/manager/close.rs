@@ -1,5 +1,6 @@
 //! Closing a manager: what is waited for, and what is reported.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use futures_util::future::select;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
+use crate::attempt::Attempt;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Due;
 use crate::cluster::nodes::Silence;
@@ -63,6 +65,39 @@ impl fmt::Display for CloseReport {
         }
         Ok(())
     }
+}
+
+/// How long the close behind a drain may take.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// Waits until no lease is held, for `limit` at most, and closes.
+pub(super) async fn drain(manager: &Arc<Inner>, limit: Duration) -> CloseReport {
+    let cluster = &manager.cluster;
+    let start = cluster.now();
+    let deadline = saturating_add(start, limit);
+    manager.close();
+    for entry in cluster.attempts.close() {
+        entry.handle_due(Due::Drain, start);
+    }
+    loop {
+        // Before the look, so that no change is missed.
+        let over = cluster.attempts.over();
+        let now = cluster.now();
+        if now >= deadline || held(cluster, now).next().is_none() {
+            return close(manager, CLOSING).await;
+        }
+        let soon = saturating_add(now, cluster.config.default_node_timeout() / 4);
+        select(over, cluster.runtime.sleep_until(soon.min(deadline))).await;
+    }
+}
+
+/// The attempts that hold a lease.
+pub(super) fn held(cluster: &Cluster, now: Instant) -> impl Iterator<Item = Arc<Attempt>> {
+    let attempts = cluster.attempts.open().into_iter().filter_map(|entry| {
+        let entry: Arc<dyn Any + Send + Sync> = entry;
+        entry.downcast::<Attempt>().ok()
+    });
+    attempts.filter(move |attempt| attempt.is_held(now))
 }
 
 pub(super) async fn close(manager: &Arc<Inner>, limit: Duration) -> CloseReport {

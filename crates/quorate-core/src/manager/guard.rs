@@ -95,6 +95,15 @@ impl LockGuard {
         self.lease.lost()
     }
 
+    /// Resolves when the manager is [drained](crate::LockManager::drain) or closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn draining(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.lease.draining()
+    }
+
     /// Resolves when the lease is at risk, with what is left of it: an early warning before [`lost`](Self::lost).
     ///
     /// A lease is at risk from the moment at which an extension or renewal has failed, while the lease is still

@@ -289,7 +289,7 @@ impl Actor for WaitState {
                 self.machine.handle_refused(wait.refresh_interval(), now);
             }
             WaitInput::Won => self.machine.handle_won(),
-            WaitInput::Cancel | WaitInput::Due(Due::Close(_)) => self.machine.cancel(),
+            WaitInput::Cancel | WaitInput::Due(Due::Drain | Due::Close(_)) => self.machine.cancel(),
             WaitInput::TakeOver(locks) => {
                 if self.goal.replace(locks) {
                     self.machine.forget_lock_watch();

@@ -108,3 +108,67 @@ fn a_close_names_a_node_that_answers_no_more_calls_a_node_timeout_later() {
     assert_eq!(report.to_string(), "all released; node 1 did not answer");
     assert_eq!(world.sim.elapsed(), 500 * MS);
 }
+
+/// Guards that go are not waited for, those that stay are held until the limit, and a request that waits ends at once.
+#[test]
+fn a_drain_ends_waits_at_once_and_lets_leases_live_until_their_guards_go() {
+    let world = World::new(3);
+    let manager = patient(&world);
+    let [short, long, stays] =
+        ["short", "long", "stays"].map(|name| world.run(manager.lock(name).auto_renew()).unwrap());
+    let waits = manager.lock("long").into_future().map(|waited| (waited, world.sim.elapsed()));
+    let begun = world.sim.elapsed();
+    let work = async {
+        short.draining().await;
+        long.draining().await;
+        assert_eq!(world.sim.elapsed(), begun, "they are told at once");
+        short.release().await.unwrap();
+        world.sim.sleep(30 * SECOND).await;
+        assert!(long.is_valid() && stays.is_valid(), "they are renewed");
+        assert!(matches!(manager.lock("new").await, Err(LockError::Closed)));
+        long.release().await.unwrap();
+        let end = stays.lost().await;
+        (end, world.sim.elapsed() - begun)
+    };
+    let drain = async { (manager.drain(60 * SECOND).await, world.sim.elapsed() - begun) };
+    let ((waited, at), ((end, ended), (report, took))) = world.run(join(waits, join(work, drain)));
+    assert!(matches!(waited, Err(LockError::Closed)) && at == begun, "{waited:?}");
+    assert!(matches!(end, LeaseEnd::Closed(_)) && ended == 60 * SECOND, "{end}: {ended:?}");
+    assert!(report.is_clean() && took == 60 * SECOND + MARGIN, "{report}: {took:?}");
+    assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn a_drain_that_is_dropped_goes_on_with_a_second_one() {
+    let world = World::new(3);
+    let manager = patient(&world);
+    let guard = world.run(manager.lock("r")).unwrap();
+    guard.auto_renew();
+    assert!(world.sim.block_on_for(manager.drain(HOUR), 3).is_none());
+    assert!(matches!(world.run(manager.lock("new")), Err(LockError::Closed)));
+    world.advance(60 * SECOND);
+    assert!(guard.is_valid() && guard.draining().now_or_never().is_some());
+    let lease = guard.lease();
+    let release = async { guard.release().await.unwrap() };
+    let (report, ()) = world.run(join(manager.drain(HOUR), release));
+    assert!(report.is_clean() && !lease.is_valid());
+    assert!(world.sim.elapsed() < 61 * SECOND, "nothing else is waited for");
+}
+
+/// A leader resigns as soon as its body returns, and another process leads a round trip later.
+#[test]
+fn a_leader_that_is_drained_resigns_and_another_leads() {
+    let world = World::complete(3);
+    let (old, new) = (patient(&world), patient(&world));
+    let mut leads = Box::pin(old.lead("job", async |lease| lease.draining().await));
+    assert!(world.sim.block_on_for(leads.as_mut(), 1).is_none());
+    let next = new.lead("job", async |_| world.sim.elapsed());
+    let drain = async {
+        world.sim.sleep(3 * SECOND).await;
+        let asked_at = world.sim.elapsed();
+        (old.drain(60 * SECOND).await, asked_at)
+    };
+    let (led, (next, (report, asked_at))) = world.run(join(leads, join(next, drain)));
+    assert!(led.is_ok() && report.is_clean(), "{led:?} {report}");
+    assert!(next.unwrap() - asked_at < SECOND);
+}
