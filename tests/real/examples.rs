@@ -1,17 +1,31 @@
 //! Every example, run as a user runs it, against the nodes it names.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::thread;
 
 use quorate_tests::wait::{eventually, times};
-use quorate_tests::{Nodes, RedisServer};
+use quorate_tests::{Nodes, Program, RedisServer};
+use rustix::process::Signal;
 
 use crate::client::calls;
 
 /// Runs an example that `cargo` has built with the rest of the workspace.
 pub(crate) fn run(example: &str, arguments: &[String]) -> Output {
+    build();
+    Command::new(path(example)).args(arguments).env("NO_COLOR", "1").output().unwrap()
+}
+
+fn path(example: &str) -> PathBuf {
+    // deps/nodes-… stands beside examples/.
+    let here = std::env::current_exe().unwrap();
+    let target = here.parent().and_then(|deps| deps.parent()).unwrap();
+    target.join("examples").join(example)
+}
+
+fn build() {
     static BUILT: OnceLock<()> = OnceLock::new();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     BUILT.get_or_init(|| {
@@ -28,11 +42,6 @@ pub(crate) fn run(example: &str, arguments: &[String]) -> Output {
         }
         assert!(command.args(build).args(others).status().unwrap().success());
     });
-    // deps/nodes-… stands beside examples/.
-    let here = std::env::current_exe().unwrap();
-    let target = here.parent().and_then(|deps| deps.parent()).unwrap();
-    let program = target.join("examples").join(example);
-    Command::new(program).args(arguments).env("NO_COLOR", "1").output().unwrap()
 }
 
 /// Runs an example until it prints the expected story. Examples work with ttls of half a second,
@@ -96,6 +105,33 @@ fn a_lock_is_handed_over_to_a_process() {
     let nodes = Nodes::start(3);
     tells("handover", &nodes.addresses(), is_handed_over);
     eventually("no key is left", || nodes.keys_left().is_empty());
+}
+
+/// The leader is asked to end in the middle of its imports: each that has begun is done, and the other process leads.
+#[test]
+fn a_service_that_is_asked_to_end_cuts_nothing_off() {
+    let nodes = Nodes::start(3);
+    build();
+    let start = || Program::start(path("importer").to_str().unwrap(), nodes.addresses());
+    let is_printed =
+        |process: &Program, what: &str| process.lines().iter().any(|line| line.contains(what));
+    let leader = start();
+    eventually("a leader", || is_printed(&leader, "cleans up"));
+    let other = start();
+    eventually("an import of the other process", || is_printed(&other, ": done"));
+    eventually("an import", || leader.lines().last().is_some_and(|line| line.contains("begins")));
+    leader.signal(Signal::TERM);
+    let lines = leader.end();
+    let count = |what: &str| lines.iter().filter(|line| line.ends_with(what)).count();
+    assert_eq!(count("begins"), count("done"), "{lines:?}");
+    assert_eq!((count("resigns"), count("all released")), (1, 1), "{lines:?}");
+    eventually("another leader", || is_printed(&other, "cleans up"));
+    other.signal(Signal::TERM);
+    other.end();
+    // The mark of the report stays, and what fences and tickets need.
+    let is_lock = |(_, key): &(usize, String)| key.contains("customer:") || key == "clean-up";
+    let left: Vec<_> = nodes.keys_left().into_iter().filter(is_lock).collect();
+    assert_eq!(left, [], "nothing is held");
 }
 
 /// In virtual time.

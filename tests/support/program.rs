@@ -69,6 +69,11 @@ impl Program {
         kill_process(Pid::from_child(&self.child), Signal::CONT).expect("our own child");
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("our own child");
+    }
+
     /// Kills it.
     pub fn kill(&mut self) {
         self.child.kill().expect("our own child");
