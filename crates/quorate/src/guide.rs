@@ -82,6 +82,7 @@ mod tests {
 
     /// The table of *choosing a ttl*, in tenths of a second.
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "only differences of times count")]
     fn the_times_of_a_ttl_are_those_of_the_page() {
         let (node_timeout, ttls) = (Duration::from_millis(500), [10, 30].map(Duration::from_secs));
         let ttls = ttls.map(|ttl| Ttl::try_from(ttl).unwrap());

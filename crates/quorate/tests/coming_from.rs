@@ -74,5 +74,5 @@ fn the_right_sides_of_the_tables_are_compiled() {
             seen += 1;
         }
     }
-    assert!(seen > 50, "{seen}");
+    assert!(seen > 40, "{seen}");
 }
