@@ -62,6 +62,11 @@ pub(crate) fn check() -> Outcome {
             }
         }
     }
+    let how = read("crates/quorate-core/docs/how-it-works.md")?;
+    let sources = ["core", "protocol"].map(|name| format!("crates/quorate-{name}/src/"));
+    let is_source = |name: &str| sources.iter().any(|folder| is_there(&format!("{folder}{name}")));
+    let lost = code_spans(&how).filter(|span| span.ends_with(".rs") && !is_source(span));
+    mistakes.extend(lost.map(|name| format!("how-it-works.md: there is no `{name}`")));
     mistakes.extend(missing_tests(&guide, &code));
     if mistakes.is_empty() { Ok(()) } else { Err(format!("\n  {}", mistakes.join("\n  "))) }
 }
@@ -161,6 +166,11 @@ fn headings(page: &str) -> impl Iterator<Item = String> {
     })
 }
 
+/// The words between backticks outside of blocks of code.
+fn code_spans(page: &str) -> impl Iterator<Item = &str> {
+    page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
+}
+
 /// Names in code spans with two underscores or more: only tests have such names.
 fn missing_tests(guide: &str, code: &str) -> Vec<String> {
     let is_test = |span: &&str| {
@@ -207,6 +217,12 @@ mod tests {
         let (prose, long) = ("é".repeat(101), "x".repeat(200));
         let page = format!("{prose}\n{}\n| {long} |\n[a]: https://{long}\n", "é".repeat(100));
         assert_eq!(long_lines(&page).collect::<Vec<_>>(), [prose]);
+    }
+
+    #[test]
+    fn code_spans_are_those_of_the_prose() {
+        let page = "a `b.rs` c\n```text\n`d`\n```\n`e` f";
+        assert_eq!(code_spans(page).collect::<Vec<_>>(), ["b.rs", "e"]);
     }
 
     #[test]
