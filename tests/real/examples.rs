@@ -115,9 +115,9 @@ fn a_service_that_is_asked_to_end_cuts_nothing_off() {
     let start = || Program::start(path("importer").to_str().unwrap(), nodes.addresses());
     let is_printed =
         |process: &Program, what: &str| process.lines().iter().any(|line| line.contains(what));
-    let leader = start();
+    let mut leader = start();
     eventually("a leader", || is_printed(&leader, "cleans up"));
-    let other = start();
+    let mut other = start();
     eventually("an import of the other process", || is_printed(&other, ": done"));
     eventually("an import", || leader.lines().last().is_some_and(|line| line.contains("begins")));
     leader.signal(Signal::TERM);
