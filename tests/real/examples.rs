@@ -89,7 +89,7 @@ fn examples_without_servers() {
         "counted to 10",
         "is not locked",
         "held until",
-        " steps: the lease expired",
+        " steps: counter: the lease expired",
         "all released",
     ];
     tells("blocking", &[], |story| contains_all(story, &told));

@@ -55,14 +55,14 @@ fn with_drops_the_body_before_the_lease_ends_and_says_why() {
     let (sim, nodes) = (world.sim.clone(), world.nodes.clone());
     let ended = Arc::new(Mutex::new(None));
     let end = Arc::clone(&ended);
-    let failed = world.run(world.manager().with("r", async move |lease| {
+    let failed: Result<(), _> = world.run(world.manager().with("r", async move |lease| {
         nodes[..3].iter().for_each(|node| node.inject(Fault::Hung));
         loop {
             *end.lock().unwrap() = Some((sim.now(), lease.valid_until()));
             sim.sleep(MS).await;
         }
     }));
-    let Err(WithError::Lost(Stopped { reason })) = failed.map(|()| ()) else {
+    let Err(WithError::Lost(Stopped { reason })) = failed else {
         panic!("the body never ends by itself");
     };
     let text = reason.to_string();

@@ -160,7 +160,7 @@ impl Worker {
             };
             // In the end it gives the lock up, so it must have ended in time.
             let ended = guard.run(work).await;
-            if !ended.unwrap_or(!has_ended.load(Ordering::Relaxed)) {
+            if !ended.unwrap_or_else(|_| !has_ended.load(Ordering::Relaxed)) {
                 self.wrong(format!("client {}: {lock} was over in a run", self.client().id()));
             }
             // Others may have been there, with the same token.
