@@ -18,7 +18,7 @@ use quorate_core::{
 use quorate_memory::{Fault, MemoryNode, SimClient};
 
 use crate::telling::{of, told};
-use crate::world::{MS, Paused, SECOND, World};
+use crate::world::{MS, Paused, SECOND, World, failing};
 
 mod marks;
 
@@ -258,24 +258,42 @@ fn o3_a_crash_between_the_work_and_the_mark_runs_the_work_again() {
     assert!(later_calls_run(&world, DAY), "without a mark it is not known");
 }
 
-/// The value is there, so it is returned. The nodes keep the lock for its ttl.
+/// The value is there, so it is returned. The lock is free, also where nodes set the mark late.
 #[test]
-fn o3_a_mark_that_no_quorum_sets_leaves_the_lock_to_its_ttl() {
+fn o3_a_mark_that_no_quorum_sets_is_released() {
     let told = told(|| {
-        let world = World::complete(3);
-        let (manager, nodes) = (world.manager(), world.nodes.clone());
-        let done = world.run(manager.once_per("job", DAY, async |_| {
-            nodes[..2].iter().for_each(|node| node.inject(Fault::Down));
-            Ok::<_, ()>(7)
-        }));
-        assert_eq!(done.unwrap(), Some(Ok(7)));
-        world.heal();
-        world.catch_up();
-        assert!(!later_calls_run(&world, DAY), "the nodes still have the lock");
-        world.advance(10 * SECOND);
-        assert!(later_calls_run(&world, DAY));
+        for fault in [Fault::Down, Fault::Hung, Fault::Late(20 * SECOND)] {
+            let world = World::complete(3);
+            let (manager, nodes) = (world.manager(), world.nodes.clone());
+            let name = format!("job@{}", world.sim.client(0).unix_micros() / 86_400_000_000);
+            let done = world.run(manager.once_per("job", DAY, async |_| {
+                nodes[..2].iter().for_each(|node| node.inject(fault.clone()));
+                Ok::<_, ()>(7)
+            }));
+            assert_eq!(done.unwrap(), Some(Ok(7)));
+            world.heal();
+            world.advance(41 * SECOND);
+            assert_eq!(left(&world, &name), [None; 3], "{fault:?}");
+            assert!(later_calls_run(&world, DAY));
+        }
     });
-    assert_eq!(of("not kept", &told).len(), 1);
+    assert_eq!(of("not kept", &told).len(), 3);
+}
+
+/// A process that ends sooner than the mark does not try for days.
+#[test]
+fn o3_a_mark_that_is_not_set_is_released_for_a_minute_longer_than_the_ttl() {
+    let world = World::complete(3);
+    let guard = world.lock(&world.manager());
+    world.inject(..2, failing("LOADING"));
+    assert!(matches!(world.run(guard.keep(DAY)), Err(ExtendError::NoQuorum(_))));
+    world.advance(60 * SECOND);
+    let calls = world.log.calls().len();
+    world.advance(12 * SECOND);
+    assert!(world.log.calls().len() > calls);
+    let calls = world.log.calls().len();
+    world.advance(DAY);
+    assert_eq!(world.log.calls().len(), calls);
 }
 
 #[test]

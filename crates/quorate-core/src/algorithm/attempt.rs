@@ -276,6 +276,12 @@ impl<E: Clone> AttemptMachine<E> {
         self.decide(now);
     }
 
+    /// Limits the cleanup that follows. For a mark that was not set: its ttl is days, and its process goes away before.
+    pub fn limit_cleanup(&mut self, bound: Duration) {
+        let bound = self.settings.cleanup_bound.map_or(bound, |earlier| earlier.min(bound));
+        self.settings.cleanup_bound = Some(bound);
+    }
+
     /// Leaves the lock to another process. A lease that has ended by now is lost instead.
     pub fn detach(&mut self, now: Instant) {
         self.decide_lease(now);

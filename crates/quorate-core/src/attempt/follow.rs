@@ -114,14 +114,14 @@ impl State {
                 self.extended = Some(round);
                 attempt.end.publish(valid_until, self.machine.is_limited());
                 self.extension_decided(attempt, round, None, now, effects);
-                self.keep_decided(round, || Ok(()), now, effects);
+                self.keep_decided(attempt, round, || Ok(()), now, effects);
             }
             Decision::ExtendFailed { round } => {
                 let failure = self.failure(attempt);
                 self.failed = Some(Box::new((round, failure.clone())));
                 self.extension_decided(attempt, round, Some(failure.clone()), now, effects);
                 let error = || Err(ExtendError::NoQuorum(failure));
-                self.keep_decided(round, error, now, effects);
+                self.keep_decided(attempt, round, error, now, effects);
             }
             Decision::LeaseLost(end) => self.lease_lost(attempt, end, now, effects),
             Decision::Released => self.release_decided(Ok(()), now),
@@ -247,6 +247,7 @@ impl State {
         let at = now.min(attempt.end.valid_until());
         attempt.end.end(why, at);
         self.keep_lost(
+            attempt,
             |state| why.lost(attempt.claim.keys(), || state.failure(attempt)),
             now,
             effects,

@@ -2,7 +2,7 @@
 
 use std::mem::replace;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Attempt, Effects, Input, State, Why};
 use crate::algorithm::attempt::RoundId;
@@ -11,9 +11,12 @@ use crate::cluster::shell::late::Actor as _;
 use crate::error::{ExtendError, LeaseEnd};
 use crate::telemetry;
 
+/// For how long beyond the ttl of the lock a mark that was not set is released.
+const CLEANUP: Duration = Duration::from_secs(60);
+
 impl Attempt {
     /// Ends the lease, and leaves the lock on the nodes for `ttl` from now. If the lease is lost before a quorum
-    /// has extended, the lock is released; if no quorum extends, the nodes keep what they have.
+    /// has extended, or no quorum extends, the lock is released.
     ///
     /// # Cancel safety
     ///
@@ -49,33 +52,48 @@ impl State {
         }
     }
 
-    /// A round of extensions is decided. If it is the one that keeps the lock, the keys stay as they are.
+    /// A round of extensions is decided. If it is the one that keeps the lock, the keys stay as they are after a
+    /// success, and are released after a failure.
     pub(super) fn keep_decided(
         &mut self,
+        attempt: &Attempt,
         round: RoundId,
         result: impl FnOnce() -> Result<(), ExtendError>,
         now: Instant,
         effects: &mut Effects,
     ) {
         if self.kept.is_none() && self.keeping.is_some_and(|keeping| keeping <= round) {
-            self.machine.abandon(now);
-            self.turn.end(&mut effects.given_on);
-            self.set_kept(result(), effects);
+            let result = result();
+            if result.is_ok() {
+                self.machine.abandon(now);
+                self.turn.end(&mut effects.given_on);
+            } else {
+                self.release_mark(attempt, now);
+            }
+            self.set_kept(result, effects);
         }
     }
 
     /// The lease was lost. If that is before the extension was decided, nothing is kept.
     pub(super) fn keep_lost(
         &mut self,
+        attempt: &Attempt,
         why: impl FnOnce(&Self) -> LeaseEnd,
         now: Instant,
         effects: &mut Effects,
     ) {
         if self.kept.is_none() && self.keeping.is_some() {
             let lost = why(self);
-            self.machine.cancel(now);
+            self.release_mark(attempt, now);
             self.set_kept(Err(lost.into()), effects);
         }
+    }
+
+    /// Releases on all nodes: some may set the mark late.
+    fn release_mark(&mut self, attempt: &Attempt, now: Instant) {
+        self.background_since.get_or_insert(now);
+        self.machine.limit_cleanup(attempt.claim.ttl().as_duration().saturating_add(CLEANUP));
+        self.machine.cancel(now);
     }
 
     fn set_kept(&mut self, result: Result<(), ExtendError>, effects: &mut Effects) {

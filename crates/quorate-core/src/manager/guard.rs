@@ -240,8 +240,9 @@ impl LockGuard {
     /// # Errors
     ///
     /// - [`ExtendError::Lost`]: the lease has ended, before or meanwhile. Nothing is kept.
-    /// - [`ExtendError::NoQuorum`]: no quorum extended. Nothing is released: nodes that extended keep the lock for
-    ///   `duration`, the others for its ttl.
+    /// - [`ExtendError::NoQuorum`]: no quorum extended. The lock is released. A node that extends and does not answer is asked
+    ///   for a minute longer than the ttl, and may keep the lock for `duration` after that, or if the process ends before
+    ///   it: [`close`](crate::LockManager::close) names that node.
     ///
     /// # Cancel safety
     ///

@@ -131,7 +131,7 @@ impl LockRequest {
         }
         match guard.keep(2 * period).await {
             Err(ExtendError::Lost(reason)) => Err(Stopped { reason }.into()),
-            // Without a quorum, the lock stays for its ttl.
+            // Without a quorum, there is no mark.
             _ => Ok(Some(value)),
         }
     }
