@@ -1,9 +1,11 @@
 //! Exit codes, and the errors that lead to them.
 
 use std::fmt::Display;
+use std::io;
 
-use quorate::error::{AdoptError, BuildError};
-use quorate::{LockError, ReleaseError};
+use quorate::error::AdoptError;
+use quorate::{LeaseEnd, LockError, ReleaseError};
+use rustix::io::Errno;
 
 /// Bad usage.
 pub(crate) const USAGE: u8 = 64;
@@ -11,8 +13,8 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const NO_QUORUM: u8 = 69;
 /// A node has a problem, and a quorum can be locked.
 pub(crate) const PROBLEM: u8 = 70;
-/// The system has too few file descriptors.
-pub(crate) const OS_ERROR: u8 = 71;
+/// The system has too few file descriptors, or processes.
+const OS_ERROR: u8 = 71;
 /// The report cannot be written.
 pub(crate) const UNWRITTEN: u8 = 74;
 /// Held by another until the wait ended.
@@ -47,10 +49,11 @@ impl Failure {
     }
 }
 
-impl From<BuildError> for Failure {
-    fn from(error: BuildError) -> Self {
-        let is_twice = matches!(error, BuildError::DuplicateNode { .. });
-        Self::new(if is_twice { PERMANENT } else { USAGE }, error)
+/// The system refuses what every program needs.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let is_limit = matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE));
+        Self::new(OS_ERROR, format!("{error}{}", if is_limit { ": raise ulimit -n" } else { "" }))
     }
 }
 
@@ -79,8 +82,17 @@ impl From<AdoptError> for Failure {
     }
 }
 
+impl From<LeaseEnd> for Failure {
+    fn from(reason: LeaseEnd) -> Self {
+        Self::new(LOST, format!("the lock was lost: {reason}"))
+    }
+}
+
 impl From<ReleaseError> for Failure {
     fn from(error: ReleaseError) -> Self {
-        Self::new(if error.is_lost() { LOST } else { NO_QUORUM }, error)
+        match error {
+            ReleaseError::Lost(reason) => reason.into(),
+            error => Self::new(NO_QUORUM, error),
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixDatagram;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::exit::{Failure, OS_ERROR};
+use crate::exit::Failure;
 
 /// As many as the runtime takes, and two to start a command. Each node takes one more.
 const NEEDED: usize = 8;
@@ -13,6 +13,6 @@ const NEEDED: usize = 8;
 /// Makes the runtime. Without enough descriptors, it would panic.
 pub(crate) fn build() -> Result<Runtime, Failure> {
     let taken: io::Result<Vec<_>> = (0..NEEDED).map(|_| UnixDatagram::unbound()).collect();
-    let built = taken.map(drop).and_then(|()| Builder::new_current_thread().enable_all().build());
-    built.map_err(|error| Failure::new(OS_ERROR, format!("{error}: raise ulimit -n")))
+    drop(taken?);
+    Ok(Builder::new_current_thread().enable_all().build()?)
 }
