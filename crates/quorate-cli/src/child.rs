@@ -36,8 +36,6 @@ pub(crate) struct Running {
     before: Vec<Process>,
     /// The exit code of the command itself, once it has ended.
     pub(crate) code: Option<u8>,
-    /// Nothing is left to be killed.
-    pub(crate) is_over: bool,
 }
 
 impl Running {
@@ -71,21 +69,21 @@ impl Running {
             return Err(Failure::new(LOST, "the lock was lost before the command began"));
         }
         let pid = Pid::from_child(&command.spawn()?);
-        Ok(Self { pid, children, is_foreground, before, code: None, is_over: false })
+        Ok(Self { pid, children, is_foreground, before, code: None })
     }
 
-    /// Waits until the command itself has ended. Called again, waits until no process of it is left.
+    /// Waits until the command itself has ended. Called again, waits until no process of it is left. Returns whether that is so.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub(crate) async fn ended(&mut self) {
+    pub(crate) async fn ended(&mut self) -> bool {
         let had_ended = self.code.is_some();
         loop {
             self.bury();
-            self.is_over = self.code.is_some() && !self.is_left();
-            if self.is_over || self.code.is_some() != had_ended {
-                return;
+            let is_over = self.code.is_some() && !self.is_left();
+            if is_over || self.code.is_some() != had_ended {
+                return is_over;
             }
             tokio::select! {
                 _ = self.children.recv() => {}

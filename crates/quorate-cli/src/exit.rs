@@ -43,10 +43,6 @@ impl Failure {
     pub(crate) fn usage(text: impl Display) -> Self {
         Self::new(USAGE, text)
     }
-
-    pub(crate) fn permanent(text: impl Display) -> Self {
-        Self::new(PERMANENT, text)
-    }
 }
 
 /// The system refuses what every program needs.
@@ -93,6 +89,24 @@ impl From<ReleaseError> for Failure {
         match error {
             ReleaseError::Lost(reason) => reason.into(),
             error => Self::new(NO_QUORUM, error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_is_71_and_a_limit_of_descriptors_is_named() {
+        for (errno, is_limit) in [
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::AGAIN, false),
+            (Errno::NOMEM, false),
+        ] {
+            let Failure { code, text } = io::Error::from(errno).into();
+            assert_eq!((code, text.ends_with(": raise ulimit -n")), (71, is_limit), "{text}");
         }
     }
 }

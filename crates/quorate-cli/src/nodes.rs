@@ -11,7 +11,7 @@ use quorate::resource::Label;
 use quorate::{LockManager, RestartGuard};
 
 use crate::args::Common;
-use crate::exit::Failure;
+use crate::exit::{Failure, PERMANENT};
 use crate::say;
 
 /// The default ttl of the library.
@@ -31,7 +31,7 @@ pub(crate) fn open(
         None => builder.build(),
     };
     built.map_err(|error| match error {
-        BuildError::DuplicateNode { .. } => Failure::permanent(error),
+        BuildError::DuplicateNode { .. } => Failure::new(PERMANENT, error),
         _ => Failure::usage(error),
     })
 }
@@ -55,14 +55,14 @@ fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
         let marks = if is_quoted { "; leave the quotation marks out" } else { "" };
         nodes.extend(builder.connect([&address]).map_err(|error| match error {
             ConnectError::InvalidCertificates { .. } => Failure::usage(error),
-            _ => Failure::permanent(format!("{place}{error}{marks}")),
+            _ => Failure::new(PERMANENT, format!("{place}{error}{marks}")),
         })?);
         has_tls |= ["rediss", "valkeys"].iter().any(|scheme| address.starts_with(scheme));
     }
     // A variable may stand for other nodes as well.
     match common.wants_tls && !has_tls {
         true => Err(Failure::usage(
-            "--tls-ca, --tls-cert and --tls-key need an address with TLS: rediss://…",
+            "--tls-ca, --tls-cert and --tls-key need an address with TLS: rediss://",
         )),
         false => Ok(nodes),
     }
@@ -70,18 +70,19 @@ fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
 
 /// The addresses of the nodes, each behind its place: of the options, of the file, or of the environment.
 fn addresses(common: &Common) -> Result<Vec<(String, String)>, Failure> {
-    if !common.nodes.is_empty() {
-        if common.nodes.iter().any(|address| has_password(address)) && !common.quiet {
-            say::line(
-                "a password in --nodes can be seen by every user of this machine: \
-                 use QUORATE_NODES or --nodes-file",
-            );
-        }
-        return Ok(common.nodes.iter().map(|address| (String::new(), address.clone())).collect());
+    if common.nodes.iter().any(|address| has_password(address)) && !common.quiet {
+        say::line(
+            "a password in --nodes can be seen by every user of this machine: \
+             use QUORATE_NODES or --nodes-file",
+        );
     }
+    let variable = "QUORATE_NODES";
     let (place, text) = match &common.nodes_file {
         Some(file) => (file.display().to_string(), read(file)?),
-        None => (VARIABLE.to_owned(), env::var(VARIABLE).unwrap_or_default()),
+        None if common.nodes.is_empty() => {
+            (variable.into(), env::var(variable).unwrap_or_default())
+        }
+        None => ("--nodes".into(), common.nodes.join("\n")),
     };
     let mut addresses = Vec::new();
     // Some editors begin a file with a mark.
@@ -135,14 +136,11 @@ fn has_password(address: &str) -> bool {
 /// The label of a holder that gives none: `user@host:pid`, which never fails.
 fn own_label() -> String {
     let name = |variable| env::var(variable).ok().filter(|name| !name.is_empty());
-    let user = name("USER").or_else(|| name("LOGNAME"));
+    let user = ["USER", "LOGNAME"].into_iter().find_map(name);
     let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Label::lossy(&format!("{user}@{host}:{}", std::process::id())).as_str().to_owned()
 }
-
-/// Has the addresses without an option.
-const VARIABLE: &str = "QUORATE_NODES";
 
 /// How long close waits for the nodes.
 pub(crate) const CLOSE: Duration = Duration::from_secs(2);

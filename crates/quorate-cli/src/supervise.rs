@@ -37,7 +37,7 @@ pub(crate) async fn supervise(
         // How long it may go on, if it has to stop.
         let left = tokio::select! {
             biased;
-            () = running.ended() => match running.is_over {
+            is_over = running.ended() => match is_over {
                 true => break,
                 // What it left behind does not run without the lock either.
                 false => Some(kill_after),

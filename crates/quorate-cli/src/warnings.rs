@@ -8,7 +8,7 @@ use quorate::error::Answer;
 use quorate::{BackendErrorKind, Lease, LockManager, NodeReadiness};
 use tokio::time::{Instant, sleep};
 
-use crate::exit::Failure;
+use crate::exit::{Failure, PERMANENT};
 use crate::say;
 
 /// How often the nodes and the lease are looked at, which asks no node.
@@ -64,7 +64,7 @@ impl Warnings {
         }
         for node in self.manager.nodes().nodes() {
             if let Some(why) = node.failure().filter(|why| is_twin(why)) {
-                return Err(Failure::permanent(format!("{}: {why}", node.name())));
+                return Err(Failure::new(PERMANENT, format!("{}: {why}", node.name())));
             }
         }
         Ok(())
