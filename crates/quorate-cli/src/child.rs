@@ -103,12 +103,23 @@ impl Running {
 
     /// Signals each process of the command once. A process that is gone needs no signal.
     pub(crate) fn signal(&self, signal: Signal) {
+        if signal == Signal::KILL && self.code.is_none() {
+            // To look for the processes takes milliseconds, too long after a stop of both (X8).
+            self.signal_itself(signal);
+        }
         // What has to arrive goes past a `quorate` that forwards the others.
         let forwarded = !matches!(signal, Signal::KILL | Signal::STOP | Signal::CONT);
-        let _ = match self.living(forwarded) {
-            Some(processes) => return processes.iter().for_each(|one| one.signal(signal)),
-            None if self.is_foreground => kill_process(self.pid, signal),
-            None => kill_process_group(self.pid, signal),
+        match self.living(forwarded) {
+            Some(processes) => processes.iter().for_each(|one| one.signal(signal)),
+            None => self.signal_itself(signal),
+        }
+    }
+
+    /// Signals the command with its group or, in our group, alone.
+    fn signal_itself(&self, signal: Signal) {
+        let _ = match self.is_foreground {
+            true => kill_process(self.pid, signal),
+            false => kill_process_group(self.pid, signal),
         };
     }
 
