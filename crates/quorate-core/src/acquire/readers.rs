@@ -12,10 +12,10 @@ use crate::algorithm::attempt::Loss;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::attempt::Attempt;
-use crate::backend::{Asked, CallReply, CallResult, Mode, Operation};
 use crate::error::LockError;
-use crate::readers::Member;
-use crate::tickets::Inner;
+use crate::seam::backend::{Asked, CallReply, CallResult, Mode, Operation};
+use crate::turns::readers::Member;
+use crate::turns::tickets::Inner;
 
 /// A gate that was asked whether a writer waits, with its answer to come.
 type Question = Option<(NodeId, Asked)>;

@@ -18,7 +18,7 @@ use crate::attempt::Attempt;
 use crate::cluster::Cluster;
 use crate::error::{LockError, QuorumFailure};
 use crate::resource::Key;
-use crate::tickets::{Inner, NoTicket, Ticket, Turn};
+use crate::turns::tickets::{Inner, NoTicket, Ticket, Turn};
 
 /// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt gets the turn back, and
 /// releases (C5).
