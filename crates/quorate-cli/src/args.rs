@@ -36,9 +36,9 @@ impl Cli {
 /// The end of the help.
 const CODES: &str = "\
 Exit codes: that of the command, or 128 + n if signal n ended it; 64 bad usage; 69 no quorum of the nodes can be \
-reached; 70 `nodes` found a problem; 71 too few file descriptors or processes; 74 a report cannot be written; 75 held by another \
-until the wait ended; 78 a permanent error, such as a wrong address or password; 79 the lock was lost and the command \
-stopped; 126 the command cannot be run; 127 it is not there.";
+reached; 70 `nodes` found a problem; 71 too few file descriptors or processes; 74 a report cannot be written; 75 held \
+by another until the wait ended; 78 a permanent error, such as a wrong address or password; 79 the lock was lost and \
+the command stopped; 126 the command cannot be run; 127 it is not there.";
 
 /// What all subcommands take.
 #[derive(Args, Debug)]
