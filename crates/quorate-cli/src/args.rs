@@ -1,12 +1,11 @@
 //! The command line.
 
 use std::env;
-use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
-use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, value_parser};
 use humantime::parse_duration;
 
 /// Locks over a quorum of independent Redis or Valkey nodes.
@@ -139,8 +138,8 @@ pub(crate) struct Nodes {
 #[derive(Args, Debug)]
 pub(crate) struct Under {
     /// The locks of `run --permits N`: NAME#1 to NAME#N
-    #[arg(long, value_name = "N")]
-    pub(crate) permits: Option<NonZeroU16>,
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
+    pub(crate) permits: Option<u16>,
     /// The lock of `run --once-per PERIOD` in this period: NAME@NUMBER
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with = "permits")]
     pub(crate) once_per: Option<Period>,
@@ -233,8 +232,8 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with_all = ["fenced", "once_per", "permits"], help_heading = "Holding")]
     pub(crate) read: bool,
     /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time
-    #[arg(long, value_name = "N", conflicts_with = "once_per", help_heading = "Holding")]
-    pub(crate) permits: Option<NonZeroU16>,
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..), conflicts_with = "once_per", help_heading = "Holding")]
+    pub(crate) permits: Option<u16>,
     /// Run the command once per period, on one of all machines: a duration of the Unix clock, or local-day. Waits for no holder, as --no-wait --skip
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["wait", "fenced"], help_heading = "Holding")]
     pub(crate) once_per: Option<Period>,

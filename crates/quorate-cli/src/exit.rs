@@ -48,8 +48,12 @@ impl Failure {
 /// The system refuses what every program needs.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        let is_limit = matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE));
-        Self::new(OS_ERROR, format!("{error}{}", if is_limit { ": raise ulimit -n" } else { "" }))
+        let tip = match Errno::from_io_error(&error) {
+            Some(Errno::MFILE | Errno::NFILE) => ": raise ulimit -n",
+            Some(Errno::AGAIN) => ": raise ulimit -u",
+            _ => "",
+        };
+        Self::new(OS_ERROR, format!("{error}{tip}"))
     }
 }
 
@@ -98,15 +102,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_refuses_is_71_and_a_limit_of_descriptors_is_named() {
-        for (errno, is_limit) in [
-            (Errno::MFILE, true),
-            (Errno::NFILE, true),
-            (Errno::AGAIN, false),
-            (Errno::NOMEM, false),
+    fn what_the_system_refuses_is_71_and_a_limit_is_named() {
+        for (errno, tip) in [
+            (Errno::MFILE, "(os error 24): raise ulimit -n"),
+            (Errno::NFILE, "(os error 23): raise ulimit -n"),
+            (Errno::AGAIN, "(os error 11): raise ulimit -u"),
+            (Errno::NOMEM, "(os error 12)"),
         ] {
             let Failure { code, text } = io::Error::from(errno).into();
-            assert_eq!((code, text.ends_with(": raise ulimit -n")), (71, is_limit), "{text}");
+            assert!(code == 71 && text.ends_with(tip), "{code}: {text}");
         }
     }
 }

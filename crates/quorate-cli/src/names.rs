@@ -1,7 +1,6 @@
 //! Under which names a lock can be found: that of a permit or of a period is another one than the user gives.
 
 use std::env;
-use std::num::NonZeroU16;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -29,14 +28,14 @@ pub(crate) struct Name {
 /// The names to lock: those given, the permits, or the name of the period.
 pub(crate) fn names(
     given: &[String],
-    permits: Option<NonZeroU16>,
+    permits: Option<u16>,
     once_per: Option<Period>,
 ) -> Result<Vec<Name>, Failure> {
     match (given, permits, once_per) {
         (_, None, None) => {
             Ok(given.iter().map(|name| Name { text: name.clone(), ends: None }).collect())
         }
-        ([name], Some(count), _) => Ok(permits_of(name, count.get()).collect()),
+        ([name], Some(count), _) => Ok(permits_of(name, count).collect()),
         ([name], _, Some(period)) => Ok(vec![of_period(name, period)?]),
         _ => Err(Failure::usage("--permits and --once-per need one name")),
     }

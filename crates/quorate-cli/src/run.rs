@@ -24,7 +24,10 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
     let names: Vec<String> = names.into_iter().map(|name| name.text).collect();
     let mut session = Session::open(common, &run.held)?;
     let result = under_lock(&mut session, common, run, &names, kill_after).await;
-    session.close(common, &result).await;
+    let report = session.close(&result).await;
+    if common.verbose {
+        say::line(report);
+    }
     let Err(Failure { code: HELD, text }) = result else { return result };
     let text = match (run.permits, &names[..]) {
         (Some(_), [first, .., last]) => format!("no permit of {first} to {last} is free: {text}"),

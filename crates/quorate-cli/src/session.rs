@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use quorate::{LockGuard, LockManager, LockRequest};
+use quorate::{CloseReport, LockGuard, LockManager, LockRequest};
 use tokio::time::Instant;
 
 use crate::args::{Common, Held};
 use crate::exit::Failure;
 use crate::line;
 use crate::nodes::{CLOSE, open};
-use crate::say;
 use crate::signals::Signals;
 use crate::warnings::Warnings;
 
@@ -55,13 +54,11 @@ impl Session {
     }
 
     /// Waits until the nodes have what was sent, and warns of those that fail.
-    pub(crate) async fn close(mut self, common: &Common, result: &Result<u8, Failure>) {
+    pub(crate) async fn close(mut self, result: &Result<u8, Failure>) -> CloseReport {
         let report = self.manager.close(CLOSE).await;
         if result.is_ok() {
             self.warnings.look();
         }
-        if common.verbose {
-            say::line(report);
-        }
+        report
     }
 }
