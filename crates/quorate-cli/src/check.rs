@@ -30,7 +30,11 @@ pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure>
         sleep(left.min(AGAIN)).await;
     };
     match nodes.json {
-        true => say::json(&json_of(&check))?,
+        true => say::json(&json!({
+            "has_quorum": check.has_quorum(),
+            "can_lock": check.can_lock(),
+            "nodes": check.nodes().iter().map(json_of).collect::<Vec<_>>(),
+        }))?,
         false => say::report(&check)?,
     }
     match nodes.wait.filter(|_| passes(&check)) {
@@ -51,15 +55,7 @@ fn code_of(check: &Check) -> u8 {
     }
 }
 
-fn json_of(check: &Check) -> Value {
-    json!({
-        "has_quorum": check.has_quorum(),
-        "can_lock": check.can_lock(),
-        "nodes": check.nodes().iter().map(json_of_node).collect::<Vec<_>>(),
-    })
-}
-
-fn json_of_node(node: &NodeReport) -> Value {
+fn json_of(node: &NodeReport) -> Value {
     let told = node.description.as_ref();
     let can = |ability| told.map(|_| node.abilities.contains(ability));
     let quarantine_left = told.and_then(|told| told.quarantine_left).map(|left| match left {

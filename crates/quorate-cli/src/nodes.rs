@@ -57,7 +57,8 @@ fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
             ConnectError::InvalidCertificates { .. } => Failure::usage(error),
             _ => Failure::new(PERMANENT, format!("{place}{error}{marks}")),
         })?);
-        has_tls |= ["rediss", "valkeys"].iter().any(|scheme| address.starts_with(scheme));
+        let scheme = address.to_ascii_lowercase();
+        has_tls |= scheme.starts_with("rediss") || scheme.starts_with("valkeys");
     }
     // A variable may stand for other nodes as well.
     match common.wants_tls && !has_tls {

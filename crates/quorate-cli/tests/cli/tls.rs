@@ -89,7 +89,7 @@ fn options_for_tls_need_an_address_with_tls() {
     command.args(["run", "a", "--", "true"]).env("QUORATE_TLS_CA", ca);
     Started::spawn(command, dir).done().assert_silent();
     // One of them has it.
-    let mixed = [&plain[..], &[format!("rediss://{}", Peer::nowhere())]].concat();
+    let mixed = [&plain[..], &[format!("REDISS://{}", Peer::nowhere())]].concat();
     let done = run(dir, &mixed, &["--tls-ca", ca, "inspect", "a"]);
     assert_eq!(done.code(), Some(69), "{done:?}");
 }
