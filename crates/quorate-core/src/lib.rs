@@ -45,7 +45,7 @@
 //! | 0 | [`resource`] | names, keys and tokens |
 //! | 0 | [`algorithm`] | the pure machines: no async, no clock, no randomness, no I/O |
 //!
-//! To learn how a lock works, read the page *How it works* of the guide in the crate `quorate`, then
+//! To learn how a lock works, read `docs/how-it-works.md` of this crate, then
 //! `acquire/plain.rs`, [`algorithm::attempt`] and `attempt.rs`. Codes such as C3 are the rules of `tests/README.md`. The
 //! *gate* is the node that keeps the wait queue of a lock.
 //!
