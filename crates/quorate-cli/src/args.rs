@@ -1,16 +1,16 @@
 //! The command line.
 
 use std::env;
-use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, value_parser};
+use humantime::parse_duration;
 
 /// Locks over a quorum of independent Redis or Valkey nodes.
 #[derive(Debug, Parser)]
-#[command(name = "quorate", version)]
-#[command(after_help = CODES, after_long_help = include_str!("help/quorate.txt"))]
+#[command(name = "quorate", version, after_help = CODES, after_long_help = include_str!("help/quorate.txt"))]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -24,16 +24,20 @@ impl Cli {
         let is_empty =
             |arg: &Arg| arg.get_env().and_then(env::var_os).is_some_and(|text| text.is_empty());
         let unset = |arg: Arg| if is_empty(&arg) { arg.env(None) } else { arg };
-        Self::from_arg_matches(&Self::command().mut_args(unset).try_get_matches()?)
+        let matches = Self::command().mut_args(unset).try_get_matches()?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        let is_option = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        cli.common.wants_tls = ["tls_ca", "tls_cert", "tls_key"].iter().any(is_option);
+        Ok(cli)
     }
 }
 
 /// The end of the help.
 const CODES: &str = "\
 Exit codes: that of the command, or 128 + n if signal n ended it; 64 bad usage; 69 no quorum of the nodes can be \
-reached; 70 `nodes` found a problem; 71 too few file descriptors; 74 a report cannot be written; 75 held by another \
-until the wait ended; 78 a permanent error, such as a wrong address or password; 79 the lock was lost and the command \
-stopped; 126 the command cannot be run; 127 it is not there.";
+reached; 70 `nodes` found a problem; 71 too few file descriptors or processes; 74 a report cannot be written; 75 held \
+by another until the wait ended; 78 a permanent error, such as a wrong address or password; 79 the lock was lost and \
+the command stopped; 126 the command cannot be run; 127 it is not there.";
 
 /// What all subcommands take.
 #[derive(Args, Debug)]
@@ -54,17 +58,20 @@ pub(crate) struct Common {
     /// A file with the key (PEM) of --tls-cert
     #[arg(long, value_name = "FILE", global = true, env = "QUORATE_TLS_KEY")]
     pub(crate) tls_key: Option<PathBuf>,
+    /// One of these is an option, not a variable
+    #[arg(skip)]
+    pub(crate) wants_tls: bool,
     /// Text before the name of each lock
     #[arg(long, value_name = "TEXT", global = true, env = "QUORATE_PREFIX")]
     pub(crate) prefix: Option<String>,
     /// Switch the restart guard on, for locks of at most this ttl
-    #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_GUARD_MAX_TTL", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_GUARD_MAX_TTL", value_parser = parse_duration)]
     pub(crate) guard_max_ttl: Option<Duration>,
     /// Print no warnings
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = None)]
     pub(crate) quiet: bool,
     /// Print what happens to the lock
-    #[arg(short, long, global = true, action = ArgAction::SetTrue, help_heading = None)]
+    #[arg(short, long, global = true, help_heading = None)]
     pub(crate) verbose: bool,
 }
 
@@ -74,35 +81,43 @@ pub(crate) enum Command {
     /// Run a command under a lock, and release the lock when it ends
     Run(Run),
     /// Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear
-    Inspect {
-        /// The names of the locks
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        #[command(flatten)]
-        under: Under,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Inspect(Inspect),
     /// Take a lock away from its holder, and from no other. It is free when its ttl has passed, and nobody overlaps
     Free(Free),
     /// Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum
     /// can be locked; 78: one server is there twice
     Nodes(Nodes),
     /// Acquire a lock for the steps of a pipeline, and print its record, which is a secret
-    Lock {
-        /// The names of the locks
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        #[command(flatten)]
-        wait: Wait,
-        #[command(flatten)]
-        held: Held,
-    },
+    Lock(Lock),
     /// Extend the lock whose record is on standard input to its full ttl. The record stays valid
     Extend,
     /// Release the lock whose record is on standard input
     Release,
+}
+
+/// `quorate inspect`.
+#[derive(Args, Debug)]
+pub(crate) struct Inspect {
+    /// The names of the locks
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) under: Under,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `quorate lock`.
+#[derive(Args, Debug)]
+pub(crate) struct Lock {
+    /// The names of the locks
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+    #[command(flatten)]
+    pub(crate) held: Held,
 }
 
 /// `quorate nodes`.
@@ -112,10 +127,10 @@ pub(crate) struct Nodes {
     #[arg(long)]
     pub(crate) json: bool,
     /// Wait until no node has a problem that passes by itself. Run it before a rolling restart, and after each node of it
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
     /// The longest ttl of any lock. With --guard-max-ttl it is that one
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub(crate) max_ttl: Duration,
 }
 
@@ -123,7 +138,7 @@ pub(crate) struct Nodes {
 #[derive(Args, Debug)]
 pub(crate) struct Under {
     /// The locks of `run --permits N`: NAME#1 to NAME#N
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     pub(crate) permits: Option<u16>,
     /// The lock of `run --once-per PERIOD` in this period: NAME@NUMBER
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with = "permits")]
@@ -153,7 +168,7 @@ pub(crate) struct Free {
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Wait {
     /// How long to wait for the lock
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub(crate) wait: Duration,
     /// Do not wait for a holder
     #[arg(long, conflicts_with = "wait")]
@@ -172,7 +187,7 @@ impl Wait {
 #[command(next_help_heading = "Holding")]
 pub(crate) struct Held {
     /// How long the nodes keep the lock if it is not renewed. Default: 30s
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) ttl: Option<Duration>,
     /// Acquire the lock with a fencing token
     #[arg(long)]
@@ -217,8 +232,8 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with_all = ["fenced", "once_per", "permits"], help_heading = "Holding")]
     pub(crate) read: bool,
     /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time
-    #[arg(long, value_name = "N", conflicts_with = "once_per", help_heading = "Holding")]
-    pub(crate) permits: Option<NonZeroU16>,
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..), conflicts_with = "once_per", help_heading = "Holding")]
+    pub(crate) permits: Option<u16>,
     /// Run the command once per period, on one of all machines: a duration of the Unix clock, or local-day. Waits for no holder, as --no-wait --skip
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["wait", "fenced"], help_heading = "Holding")]
     pub(crate) once_per: Option<Period>,
@@ -228,7 +243,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) held: Held,
     /// How long before the end of the lease the command is told to stop (TERM). At the end it is killed. Default: 5s, or a third of the validity if that is less
-    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Stopping")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Stopping")]
     pub(crate) kill_after: Option<Duration>,
 }
 
@@ -245,11 +260,7 @@ fn period(text: &str) -> Result<Period, String> {
     if text == "local-day" {
         return Ok(Period::LocalDay);
     }
-    duration(text).map(Period::Unix).map_err(|error| {
+    parse_duration(text).map(Period::Unix).map_err(|error| {
         format!("{error}. A period is a duration, or local-day for a day of the local calendar")
     })
-}
-
-fn duration(text: &str) -> Result<Duration, humantime::DurationError> {
-    humantime::parse_duration(text)
 }

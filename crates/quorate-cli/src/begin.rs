@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::env::{self, ArgsOs};
-use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -16,28 +15,23 @@ use crate::say;
 /// The word by which this program is asked for this step, which no subcommand is named by.
 pub(crate) const WORD: &str = "become-the-command";
 
-/// The command line of this step.
-pub(crate) fn step(program: &OsStr) -> Option<Command> {
-    let own = match cfg!(target_os = "linux") {
-        // This very program, though another one may have its path by now.
-        true => Some(PathBuf::from("/proc/self/exe")).filter(|path| path.exists()),
-        false => env::current_exe().ok(),
-    };
-    let mut command = Command::new(own?);
-    command.arg(WORD).arg(getpid().as_raw_nonzero().to_string()).arg(program);
-    Some(command)
+/// This step, to which the words of the command are to be added.
+pub(crate) fn step() -> Command {
+    // This very program, though another one may have its path by now.
+    let own = Some(PathBuf::from("/proc/self/exe")).filter(|path| path.exists());
+    let own = own.or_else(|| env::current_exe().ok()).map(PathBuf::into_os_string);
+    let mut command = Command::new(own.or_else(|| env::args_os().next()).unwrap_or_default());
+    command.arg(WORD).arg(getpid().as_raw_nonzero().to_string());
+    command
 }
 
 /// Becomes the command of these words: the process id of `quorate`, the program, its arguments.
 pub(crate) fn begin(mut words: ArgsOs) -> Result<Infallible, Failure> {
-    let parent = words.next();
-    let program = words.next().unwrap_or_default();
+    let (parent, program) = (words.next(), words.next().unwrap_or_default());
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     // It may have died before it could be asked for.
-    let is_there = getppid()
-        .is_some_and(|is| parent.is_some_and(|was| was == *is.as_raw_nonzero().to_string()));
-    if !is_there {
+    if getppid().map(|pid| pid.as_raw_nonzero().to_string().into()) != parent {
         return Err(Failure::new(LOST, ""));
     }
     let error = Command::new(&program).args(words).exec();

@@ -9,7 +9,6 @@ use tokio::time::sleep;
 
 use crate::args::{Common, Nodes};
 use crate::exit::{Failure, NO_QUORUM, PERMANENT, PROBLEM};
-use crate::json::escaped;
 use crate::nodes::manager;
 use crate::say;
 
@@ -19,29 +18,31 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Shows what each node is, and returns the exit code. With a wait, when no problem is left that passes by itself.
 pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure> {
     let (manager, start) = (manager(common)?, Instant::now());
-    let (check, left) = loop {
+    let passes = |check: &Check| check.problems().any(|(_, problem)| problem.passes_by_itself());
+    let check = loop {
         let request = manager.check().longest_ttl(nodes.max_ttl);
-        let check = match nodes.wait {
-            Some(_) => request.begin_quarantine().await,
-            None => request.await,
-        };
-        let passes = check.problems().any(|(_, problem)| problem.passes_by_itself());
-        let wait = nodes.wait.filter(|_| passes);
-        match wait.map(|wait| wait.saturating_sub(start.elapsed())) {
-            Some(left) if !left.is_zero() => sleep(left.min(AGAIN)).await,
-            _ => break (check, wait),
+        let Some(wait) = nodes.wait else { break request.await };
+        let check = request.begin_quarantine().await;
+        let left = wait.saturating_sub(start.elapsed());
+        if left.is_zero() || !passes(&check) {
+            break check;
         }
+        sleep(left.min(AGAIN)).await;
     };
     match nodes.json {
-        true => say::report(escaped(&json_of(&check)))?,
+        true => say::json(&json!({
+            "has_quorum": check.has_quorum(),
+            "can_lock": check.can_lock(),
+            "nodes": check.nodes().iter().map(json_of).collect::<Vec<_>>(),
+        }))?,
         false => say::report(&check)?,
     }
-    match (code_of(&check), left) {
-        (code, Some(wait)) => Err(Failure::new(
-            code,
+    match nodes.wait.filter(|_| passes(&check)) {
+        Some(wait) => Err(Failure::new(
+            code_of(&check),
             format!("the wait of {wait:?} has ended, and a problem is left that passes by itself"),
         )),
-        (code, None) => Ok(code),
+        None => Ok(code_of(&check)),
     }
 }
 
@@ -54,25 +55,17 @@ fn code_of(check: &Check) -> u8 {
     }
 }
 
-fn json_of(check: &Check) -> Value {
-    json!({
-        "has_quorum": check.has_quorum(),
-        "can_lock": check.can_lock(),
-        "nodes": check.nodes().iter().map(json_of_node).collect::<Vec<_>>(),
-    })
-}
-
-fn json_of_node(node: &NodeReport) -> Value {
+fn json_of(node: &NodeReport) -> Value {
     let told = node.description.as_ref();
     let can = |ability| told.map(|_| node.abilities.contains(ability));
     let quarantine_left = told.and_then(|told| told.quarantine_left).map(|left| match left {
         Duration::MAX => json!("forever"),
-        left => json!(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+        left => json!(left.as_millis()),
     });
     json!({
         "name": *node.name,
         "is_reachable": told.is_some(),
-        "round_trip_us": node.round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+        "round_trip_us": node.round_trip.map(|time| time.as_micros()),
         "version": told.and_then(|told| told.version.as_deref()),
         "server_id": told.and_then(|told| told.server_id.as_deref()),
         "is_replica": told.and_then(|told| told.is_replica),

@@ -1,23 +1,20 @@
 //! The command: its process, and all processes below it.
 
-use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
 use std::time::Duration;
 
 use quorate::{Lease, LockGuard};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpgrp};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid};
 use rustix::process::{kill_process, kill_process_group, test_kill_process_group, wait};
-use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::sleep;
 
 use crate::args::Run;
 use crate::begin;
-use crate::exit::{CANNOT_RUN, Failure, LOST};
-use crate::processes::{self, Processes};
-use crate::signals;
+use crate::exit::{Failure, LOST};
+use crate::processes::{self, Process};
+use crate::signals::Signals;
 
 /// How often is looked whether anything is left of a command that has ended, beside each end of a child.
 const LOOK: Duration = Duration::from_millis(50);
@@ -25,7 +22,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long a command on a terminal has for its own answer to TSTP.
 const LEAVE_SCREEN: Duration = Duration::from_millis(100);
 
-/// A command that runs. Dropping it kills what is left of it.
+const FENCING_TOKEN: &str = "QUORATE_FENCING_TOKEN";
+
+/// A command that runs.
 #[derive(Debug)]
 pub(crate) struct Running {
     pid: Pid,
@@ -33,64 +32,58 @@ pub(crate) struct Running {
     children: unix::Signal,
     /// With a terminal as standard input the command stays in our group, which the terminal signals (X2).
     is_foreground: bool,
-    processes: Processes,
+    /// The children that were there before the command.
+    before: Vec<Process>,
     /// The exit code of the command itself, once it has ended.
     pub(crate) code: Option<u8>,
-    /// Nothing is left to be killed.
-    pub(crate) is_over: bool,
 }
 
 impl Running {
     /// Starts the command. It inherits what this process has inherited (X4).
-    pub(crate) fn start(run: &Run, names: &[String], guard: &LockGuard) -> Result<Self, Failure> {
-        let words: Vec<&OsStr> = match &run.shell {
-            Some(text) => vec![OsStr::new("sh"), OsStr::new("-c"), text],
-            None => run.command.iter().map(AsRef::as_ref).collect(),
-        };
-        let Some((program, arguments)) = words.split_first() else {
-            return Err(Failure::usage("no command"));
-        };
+    pub(crate) fn start(
+        run: &Run,
+        names: &str,
+        guard: &LockGuard,
+        signals: &mut Signals,
+    ) -> Result<Self, Failure> {
         let is_foreground = io::stdin().is_terminal();
-        let mut command = begin::step(program).unwrap_or_else(|| Command::new(program));
-        command.args(arguments).env("QUORATE_LOCK", names.join("\n"));
-        match guard.fencing_token() {
-            Some(token) => command.env("QUORATE_FENCING_TOKEN", token.to_string()),
-            // That of a lock around this one.
-            None => command.env_remove("QUORATE_FENCING_TOKEN"),
+        signals.begin(is_foreground)?;
+        let mut command = begin::step();
+        match &run.shell {
+            Some(text) => command.args(["sh", "-c"]).arg(text),
+            None => command.args(&run.command),
         };
+        // Not that of a lock around this one.
+        command.env_remove(FENCING_TOKEN).env("QUORATE_LOCK", names);
+        command.envs(guard.fencing_token().map(|token| (FENCING_TOKEN, token.to_string())));
         if !is_foreground {
             command.process_group(0);
         }
         // What it leaves behind becomes our child.
         #[cfg(target_os = "linux")]
-        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-        let before = processes::own_children();
+        let _ = rustix::process::set_child_subreaper(Some(getpid()));
         // Before the first child, whose end would not be heard of.
-        let children = unix::signal(SignalKind::child()).map_err(Failure::usage)?;
+        let (before, children) = (processes::children(), unix::signal(SignalKind::child())?);
         // The machine may have been suspended since.
         if !guard.is_valid() {
             return Err(Failure::new(LOST, "the lock was lost before the command began"));
         }
-        let cannot =
-            |error| Failure::new(CANNOT_RUN, format!("{}: {error}", program.to_string_lossy()));
-        let child = command.spawn().map_err(cannot)?;
-        let pid = Pid::from_child(&child);
-        let processes = Processes::new(before, pid);
-        Ok(Self { pid, children, is_foreground, processes, code: None, is_over: false })
+        let pid = Pid::from_child(&command.spawn()?);
+        Ok(Self { pid, children, is_foreground, before, code: None })
     }
 
-    /// Waits until the command itself has ended. Called again, waits until no process of it is left.
+    /// Waits until the command itself has ended. Called again, waits until no process of it is left. Returns whether that is so.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    pub(crate) async fn ended(&mut self) {
+    pub(crate) async fn ended(&mut self) -> bool {
         let had_ended = self.code.is_some();
         loop {
             self.bury();
-            self.is_over = self.code.is_some() && !self.is_left();
-            if self.is_over || self.code.is_some() != had_ended {
-                return;
+            let is_over = self.code.is_some() && !self.is_left();
+            if is_over || self.code.is_some() != had_ended {
+                return is_over;
             }
             tokio::select! {
                 _ = self.children.recv() => {}
@@ -110,12 +103,23 @@ impl Running {
 
     /// Signals each process of the command once. A process that is gone needs no signal.
     pub(crate) fn signal(&self, signal: Signal) {
+        if signal == Signal::KILL && self.code.is_none() {
+            // To look for the processes takes milliseconds, too long after a stop of both (X8).
+            self.signal_itself(signal);
+        }
         // What has to arrive goes past a `quorate` that forwards the others.
         let forwarded = !matches!(signal, Signal::KILL | Signal::STOP | Signal::CONT);
-        let _ = match self.processes.living(forwarded) {
-            Some(processes) => return processes.into_iter().for_each(|one| one.signal(signal)),
-            None if self.is_foreground => kill_process(self.pid, signal),
-            None => kill_process_group(self.pid, signal),
+        match self.living(forwarded) {
+            Some(processes) => processes.iter().for_each(|one| one.signal(signal)),
+            None => self.signal_itself(signal),
+        }
+    }
+
+    /// Signals the command with its group or, in our group, alone.
+    fn signal_itself(&self, signal: Signal) {
+        let _ = match self.is_foreground {
+            true => kill_process(self.pid, signal),
+            false => kill_process_group(self.pid, signal),
         };
     }
 
@@ -127,12 +131,11 @@ impl Running {
 
     /// Stops this process until CONT, and the command for that time. The command goes on only under its lease.
     pub(crate) async fn stop_together(&self, lease: &Lease) {
-        if self.is_foreground {
-            // The terminal has signalled the command, which may restore the screen before it stops.
-            sleep(LEAVE_SCREEN).await;
-        }
+        // The terminal has signalled the command, which may restore the screen before it stops.
+        sleep(LEAVE_SCREEN).await;
         self.signal(Signal::STOP);
-        signals::stop();
+        // As TSTP does without a handler, TTIN stops nothing where no shell could continue us: behind `ssh -t`, in a container.
+        let _ = kill_process(getpid(), Signal::TTIN);
         self.go_on(lease);
     }
 
@@ -143,25 +146,15 @@ impl Running {
         }
     }
 
-    /// Whether this signal is the terminal's to send, which has sent it to the command, too.
-    pub(crate) fn has_from_terminal(&self, signal: Signal) -> bool {
-        let is_key = matches!(signal, Signal::INT | Signal::QUIT);
-        is_key && self.is_foreground && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
+    fn living(&self, forwarded: bool) -> Option<Vec<Process>> {
+        processes::living(self.pid, &self.before, forwarded)
     }
 
     /// Whether a process of the command is left.
     fn is_left(&self) -> bool {
-        match self.processes.living(false) {
+        match self.living(false) {
             Some(processes) => !processes.is_empty(),
             None => !self.is_foreground && test_kill_process_group(self.pid).is_ok(),
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.signal(Signal::KILL);
         }
     }
 }

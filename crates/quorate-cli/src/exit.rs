@@ -1,9 +1,11 @@
 //! Exit codes, and the errors that lead to them.
 
 use std::fmt::Display;
+use std::io;
 
-use quorate::error::{AdoptError, BuildError};
-use quorate::{LockError, ReleaseError};
+use quorate::error::AdoptError;
+use quorate::{LeaseEnd, LockError, ReleaseError};
+use rustix::io::Errno;
 
 /// Bad usage.
 pub(crate) const USAGE: u8 = 64;
@@ -11,8 +13,8 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const NO_QUORUM: u8 = 69;
 /// A node has a problem, and a quorum can be locked.
 pub(crate) const PROBLEM: u8 = 70;
-/// The system has too few file descriptors.
-pub(crate) const OS_ERROR: u8 = 71;
+/// The system has too few file descriptors, or processes.
+const OS_ERROR: u8 = 71;
 /// The report cannot be written.
 pub(crate) const UNWRITTEN: u8 = 74;
 /// Held by another until the wait ended.
@@ -41,16 +43,17 @@ impl Failure {
     pub(crate) fn usage(text: impl Display) -> Self {
         Self::new(USAGE, text)
     }
-
-    pub(crate) fn permanent(text: impl Display) -> Self {
-        Self::new(PERMANENT, text)
-    }
 }
 
-impl From<BuildError> for Failure {
-    fn from(error: BuildError) -> Self {
-        let is_twice = matches!(error, BuildError::DuplicateNode { .. });
-        Self::new(if is_twice { PERMANENT } else { USAGE }, error)
+/// The system refuses what every program needs.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let tip = match Errno::from_io_error(&error) {
+            Some(Errno::MFILE | Errno::NFILE) => ": raise ulimit -n",
+            Some(Errno::AGAIN) => ": raise ulimit -u",
+            _ => "",
+        };
+        Self::new(OS_ERROR, format!("{error}{tip}"))
     }
 }
 
@@ -79,8 +82,35 @@ impl From<AdoptError> for Failure {
     }
 }
 
+impl From<LeaseEnd> for Failure {
+    fn from(reason: LeaseEnd) -> Self {
+        Self::new(LOST, format!("the lock was lost: {reason}"))
+    }
+}
+
 impl From<ReleaseError> for Failure {
     fn from(error: ReleaseError) -> Self {
-        Self::new(if error.is_lost() { LOST } else { NO_QUORUM }, error)
+        match error {
+            ReleaseError::Lost(reason) => reason.into(),
+            error => Self::new(NO_QUORUM, error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_is_71_and_a_limit_is_named() {
+        for (errno, tip) in [
+            (Errno::MFILE, "(os error 24): raise ulimit -n"),
+            (Errno::NFILE, "(os error 23): raise ulimit -n"),
+            (Errno::AGAIN, "(os error 11): raise ulimit -u"),
+            (Errno::NOMEM, "(os error 12)"),
+        ] {
+            let Failure { code, text } = io::Error::from(errno).into();
+            assert!(code == 71 && text.ends_with(tip), "{code}: {text}");
+        }
     }
 }

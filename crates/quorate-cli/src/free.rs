@@ -1,13 +1,12 @@
 //! `free`: takes a lock away from the holder that is shown, and from no other.
 
-use std::io::{self, BufRead as _, IsTerminal as _};
+use std::io::{self, IsTerminal as _};
 
-use quorate::backend::Holder;
 use quorate::{LockManager, LockState};
 
 use crate::args::{Common, Free};
 use crate::exit::{Failure, HELD, NO_QUORUM};
-use crate::names::{Seen, look, names, others};
+use crate::inspect::{Seen, find};
 use crate::nodes::manager;
 use crate::say;
 
@@ -18,8 +17,8 @@ use crate::say;
 pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
     let manager = manager(common)?;
     let given = std::slice::from_ref(&free.name);
-    let mut seen = look(&manager, names(given, free.under.permits, free.under.once_per)?).await?;
-    for other in others(&manager, &seen, &free.under).await? {
+    let (mut seen, others) = find(&manager, given, &free.under).await?;
+    for other in others {
         match other.found.is_done() {
             true => seen.push(other),
             false => say::report(other.line())?,
@@ -43,8 +42,9 @@ async fn free_one(manager: &LockManager, free: &Free, seen: &Seen) -> Result<u8,
         return Ok(NO_QUORUM);
     }
     let is_foreign = !holders.iter().all(|one| one.is_of_quorate());
-    let has_label = |one: &&Holder| free.label.is_none() || one.label() == free.label.as_deref();
-    if is_foreign || !holders.iter().all(has_label) {
+    let is_other =
+        free.label.is_some() && !holders.iter().all(|one| one.label() == free.label.as_deref());
+    if is_foreign || is_other {
         let why =
             if is_foreign { "the value is no token of quorate" } else { "it has another label" };
         say::report(format!("{name}: left alone: {why}"))?;
@@ -56,7 +56,7 @@ async fn free_one(manager: &LockManager, free: &Free, seen: &Seen) -> Result<u8,
         (_, true) => ("delete the lock of this holder, though it may go on working", true),
         _ => ("take the lock away from this holder", false),
     };
-    if !free.yes && !is_confirmed(&format!("{name}: {question}? [y/N] "))? {
+    if !free.yes && !is_confirmed(format!("{name}: {question}? [y/N] "))? {
         return Err(Failure::usage("nothing was done"));
     }
     let freed = match deletes {
@@ -77,12 +77,11 @@ async fn free_one(manager: &LockManager, free: &Free, seen: &Seen) -> Result<u8,
 }
 
 /// Asks on a terminal.
-fn is_confirmed(question: &str) -> Result<bool, Failure> {
+fn is_confirmed(question: String) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage("free needs --yes without a terminal"));
     }
-    say::text(question.to_owned());
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).map_err(Failure::usage)?;
-    Ok(answer.trim().eq_ignore_ascii_case("y"))
+    say::text(question);
+    let answer = io::stdin().lines().next().transpose().map_err(Failure::usage)?;
+    Ok(answer.is_some_and(|answer| answer.trim().eq_ignore_ascii_case("y")))
 }

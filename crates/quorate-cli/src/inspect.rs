@@ -1,46 +1,106 @@
 //! `inspect`: who holds locks, as lines or as JSON.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use quorate::{KeyState, LockState};
+use quorate::{Inspection, KeyState, LockManager, LockState};
 use serde_json::{Value, json};
 
-use crate::args::{Common, Under};
+use crate::args::{Common, Inspect, Period, Under};
 use crate::exit::{Failure, NO_QUORUM};
-use crate::json::escaped;
-use crate::names::{Seen, look, names, others};
+use crate::names::{Name, names, of_period, permits_of};
 use crate::nodes::manager;
 use crate::say;
 
+/// How many permits are looked at, where their number is not given.
+const PERMITS: u16 = 64;
+
+/// The periods that are looked at, where none is given: so many of each unit, in seconds.
+const PERIODS: [(u64, u64); 4] = [(59, 1), (59, 60), (23, 60 * 60), (31, 24 * 60 * 60)];
+
 /// Shows who holds locks, and returns the exit code, which is that of the names given.
-pub(crate) async fn inspect(
-    common: &Common,
-    given: &[String],
-    under: &Under,
-    is_json: bool,
-) -> Result<u8, Failure> {
-    let manager = manager(common)?;
-    let asked = names(given, under.permits, under.once_per)?;
-    let mut seen = look(&manager, asked).await?;
+pub(crate) async fn inspect(common: &Common, inspect: &Inspect) -> Result<u8, Failure> {
+    let (seen, others) = find(&manager(common)?, &inspect.names, &inspect.under).await?;
     let codes = seen.iter().map(|one| match one.found.state() {
         LockState::Held => 0,
         LockState::Free => 1,
         LockState::Unclear => NO_QUORUM,
     });
     let code = codes.max().unwrap_or_default();
-    seen.extend(others(&manager, &seen, under).await?);
-    match is_json {
-        true => {
-            let locks = seen.iter().map(json_of).collect::<Vec<_>>();
-            say::report(escaped(&json!({ "locks": locks })))?;
-        }
-        false => seen.iter().try_for_each(|one| say::report(one.line()))?,
+    let mut all = seen.iter().chain(&others);
+    match inspect.json {
+        true => say::json(&json!({ "locks": all.map(json_of).collect::<Vec<_>>() }))?,
+        false => all.try_for_each(|one| say::report(one.line()))?,
     }
     Ok(code)
 }
 
-fn json_of(Seen { name, found: inspection }: &Seen) -> Value {
-    let nodes = inspection.nodes().iter().map(|node| {
+/// What the nodes keep under a name.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) name: Name,
+    pub(crate) found: Inspection,
+}
+
+impl Seen {
+    /// The line for people.
+    pub(crate) fn line(&self) -> String {
+        let (Name { text: name, ends }, found) = (&self.name, self.found.to_string());
+        match found.strip_prefix("done ") {
+            Some(rest) if self.found.is_done() => {
+                let left = self.found.time_left().unwrap_or_default();
+                let forgotten = UNIX_EPOCH.elapsed().unwrap_or_default() + left;
+                let until = UNIX_EPOCH + ends.map_or(forgotten, |ends| ends.min(forgotten));
+                format!("{name}: done until {}, {rest}", humantime::format_rfc3339_seconds(until))
+            }
+            _ => format!("{name}: {found}"),
+        }
+    }
+}
+
+/// What the nodes keep under the names given, and what is held or done as a permit or in this period, where it is not said
+/// which is meant and the name itself is free.
+pub(crate) async fn find(
+    manager: &LockManager,
+    given: &[String],
+    under: &Under,
+) -> Result<(Vec<Seen>, Vec<Seen>), Failure> {
+    let seen = look(manager, names(given, under.permits, under.once_per)?).await?;
+    let mut names = Vec::new();
+    let is_said = under.permits.is_some() || under.once_per.is_some();
+    let is_meant = |one: &&Seen| !is_said && one.found.state() == LockState::Free;
+    for Seen { name: Name { text, .. }, .. } in seen.iter().filter(is_meant) {
+        names.extend(permits_of(text, PERMITS));
+        for (count, unit) in PERIODS {
+            for number in 1..=count {
+                names.push(of_period(text, Period::Unix(Duration::from_secs(number * unit)))?);
+            }
+        }
+        // Where the zone is not known there is none.
+        names.extend(of_period(text, Period::LocalDay));
+    }
+    let mut others = look(manager, names).await?;
+    others.retain(|one| one.found.state() == LockState::Held);
+    Ok((seen, others))
+}
+
+/// What the nodes keep under each name. All are asked at the same time.
+async fn look(manager: &LockManager, names: Vec<Name>) -> Result<Vec<Seen>, Failure> {
+    let ask = |name: Name| {
+        let manager = manager.clone();
+        tokio::spawn(async move { (manager.inspect(&*name.text).await, name) })
+    };
+    let mut all = Vec::new();
+    for asked in names.into_iter().map(ask).collect::<Vec<_>>() {
+        let (found, name) = asked.await.map_err(Failure::usage)?;
+        all.push(Seen { name, found: found.map_err(Failure::usage)? });
+    }
+    Ok(all)
+}
+
+/// The times left are so many as a node tells: they fit into JSON.
+fn json_of(Seen { name, found }: &Seen) -> Value {
+    let millis = |time: Option<Duration>| time.map(|time| time.as_millis());
+    let nodes = found.nodes().iter().map(|node| {
         let (state, left, error) = match &node.state {
             KeyState::Free => ("free", None, None),
             KeyState::Held { time_left, .. } => ("held", *time_left, None),
@@ -51,23 +111,20 @@ fn json_of(Seen { name, found: inspection }: &Seen) -> Value {
         };
         json!({ "name": *node.name, "state": state, "label": node.label(), "left_ms": millis(left), "error": error })
     });
-    let state = match inspection.state() {
-        LockState::Held if inspection.is_done() => "done",
+    let state = match found.state() {
+        LockState::Held if found.is_done() => "done",
         LockState::Held => "held",
         LockState::Free => "free",
         LockState::Unclear => "unclear",
     };
+    let readers = found.readers();
     json!({
         "name": name.text,
         "state": state,
-        "label": inspection.label(),
-        "readers": inspection.readers().iter().map(|one| json!({ "label": one.label() })).collect::<Vec<_>>(),
-        "left_ms": millis(inspection.time_left()),
-        "held_on": inspection.nodes_held(),
+        "label": found.label(),
+        "readers": readers.iter().map(|one| json!({ "label": one.label() })).collect::<Vec<_>>(),
+        "left_ms": millis(found.time_left()),
+        "held_on": found.nodes_held(),
         "nodes": nodes.collect::<Vec<_>>(),
     })
-}
-
-fn millis(time: Option<Duration>) -> Option<u64> {
-    time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use quorate::{LockManager, LockState};
 use rustix::termios::tcgetwinsize;
 use tokio::time::{Instant, sleep};
-use unicode_width::UnicodeWidthChar as _;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::say;
 
@@ -39,41 +39,36 @@ pub(crate) async fn show(
     sleep(EVERY).await;
     let _cleared = Cleared;
     loop {
-        let holder = holder(manager, names).await;
-        let (waited, wait) = (start.elapsed().as_secs(), wait.as_secs());
-        let line = format!("{holder}; waiting for {waited} s of {wait} s");
+        let (holder, waited) = (holder(manager, names).await, start.elapsed().as_secs());
+        let mut line = format!("{holder}; waiting for {waited} s of {} s", wait.as_secs());
         // A line that wraps cannot be rewritten.
-        let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-        let columns = if columns == 0 { usize::MAX } else { columns - 1 };
-        say::now(format!("\r\x1b[K{}", cut(&line, columns)));
+        let size = tcgetwinsize(io::stderr()).ok().filter(|size| size.ws_col > 0);
+        cut(&mut line, size.map_or(usize::MAX, |size| usize::from(size.ws_col) - 1));
+        if say::settle(Duration::ZERO) {
+            say::text(format!("\r\x1b[K{line}"));
+        }
         sleep(EVERY).await;
     }
 }
 
-/// The part of the text that fits into so many columns.
-fn cut(text: &str, columns: usize) -> &str {
-    let mut used = 0;
-    let fits = |(_, letter): &(usize, char)| {
-        used += letter.width().unwrap_or(0);
-        used > columns
-    };
-    let end = text.char_indices().find(fits).map_or(text.len(), |(index, _)| index);
-    &text[..end]
+/// Cuts the text, so that it fits into so many columns.
+fn cut(text: &mut String, columns: usize) {
+    while text.width() > columns {
+        text.pop();
+    }
 }
 
 /// The first name that is held, and by whom.
 async fn holder(manager: &LockManager, names: &[String]) -> String {
     for name in names {
         let Ok(seen) = manager.inspect(name).await else { continue };
-        if seen.state() == LockState::Free {
-            continue;
-        }
-        let by = seen.label().map(|label| format!("{label:?}"));
-        let by = by.as_deref().unwrap_or("another client");
+        let by =
+            seen.label().map_or_else(|| "another client".to_owned(), |label| format!("{label:?}"));
         return match (seen.state(), seen.time_left()) {
+            (LockState::Free, _) => continue,
             (LockState::Unclear, _) => format!("{name}: no quorum"),
-            (_, Some(left)) => format!("{name}: held by {by}, {left:.1?} left"),
-            (_, None) => format!("{name}: held by {by}"),
+            (LockState::Held, None) => format!("{name}: held by {by}"),
+            (LockState::Held, Some(left)) => format!("{name}: held by {by}, {left:.1?} left"),
         };
     }
     names.join(" ")
@@ -95,7 +90,9 @@ mod tests {
             ("夜", 0, ""),
             ("e\u{301}e", 1, "e\u{301}"),
         ] {
-            assert_eq!(cut(text, columns), part, "{text} in {columns}");
+            let mut line = text.to_owned();
+            cut(&mut line, columns);
+            assert_eq!(line, part, "{text} in {columns}");
         }
     }
 }

@@ -3,7 +3,8 @@
 //! | module | what it is |
 //! |---|---|
 //! | `args` | the command line |
-//! | `run` | waiting for the lock, and the release after the command |
+//! | `run` | a command under a lock |
+//! | `session` | waiting for the lock, and the end of it all |
 //! | `line` | on a terminal: for whom we wait |
 //! | `supervise` | the command under its lease |
 //! | `warnings` | nodes and renewals that fail |
@@ -11,15 +12,12 @@
 //! | `begin` | the first step of that process |
 //! | `processes` | which processes are of the command |
 //! | `say` | standard error and standard output |
-//! | `interrupts` | what a second interrupt means |
 //! | `signals` | the signals that are forwarded |
-//! | `names` | the names of permits and periods, and what is found under them |
+//! | `names` | the names of permits and periods |
 //! | `inspect`, `free` | who holds a lock, and taking it away |
 //! | `check` | the subcommand `nodes` |
 //! | `record` | `lock`, `extend`, `release` |
-//! | `json` | JSON that a terminal may show |
 //! | `nodes` | from addresses to a lock manager |
-//! | `period` | the periods of the Unix clock and of the calendar |
 //! | `tips` | tips for a command line that is not understood |
 //! | `runtime` | the async runtime |
 //! | `exit` | exit codes |
@@ -33,17 +31,15 @@ mod child;
 mod exit;
 mod free;
 mod inspect;
-mod interrupts;
-mod json;
 mod line;
 mod names;
 mod nodes;
-mod period;
 mod processes;
 mod record;
 mod run;
 mod runtime;
 mod say;
+mod session;
 mod signals;
 mod supervise;
 mod tips;
@@ -100,7 +96,7 @@ fn end(result: Result<u8, Failure>) -> ExitCode {
         }
         code
     });
-    say::settle(LAST_WORDS);
+    let _ = say::settle(LAST_WORDS);
     ExitCode::from(code)
 }
 
@@ -108,12 +104,10 @@ async fn perform(cli: &Cli) -> Result<u8, Failure> {
     let common = &cli.common;
     match &cli.command {
         Command::Run(run) => run::run(common, run).await,
-        Command::Inspect { names, under, json } => {
-            inspect::inspect(common, names, under, *json).await
-        }
+        Command::Inspect(inspect) => inspect::inspect(common, inspect).await,
         Command::Free(free) => free::free(common, free).await,
         Command::Nodes(nodes) => check::nodes(common, nodes).await,
-        Command::Lock { names, wait, held } => record::lock(common, names, wait, held).await,
+        Command::Lock(lock) => record::lock(common, lock).await,
         Command::Extend => record::extend(common).await,
         Command::Release => record::release(common).await,
     }

@@ -4,65 +4,86 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fs};
 
+use quorate::error::BuildError;
 use quorate::redis::redis::{ClientTlsConfig, TlsCertificates};
 use quorate::redis::{ConnectError, RedisNode};
 use quorate::resource::Label;
-use quorate::{LockManager, LockManagerBuilder, RestartGuard};
+use quorate::{LockManager, RestartGuard};
 
 use crate::args::Common;
-use crate::exit::Failure;
+use crate::exit::{Failure, PERMANENT};
 use crate::say;
 
 /// The default ttl of the library.
 const TTL: Duration = Duration::from_secs(10);
 
-/// The settings of a manager, of which no node has been asked yet.
-pub(crate) fn builder(common: &Common) -> Result<LockManagerBuilder, Failure> {
-    let mut builder = LockManager::builder(nodes(common)?);
-    if let Some(prefix) = &common.prefix {
-        builder = builder.key_prefix(prefix.as_bytes());
-    }
-    if let Some(max_ttl) = common.guard_max_ttl {
-        builder = builder.restart_guard(RestartGuard::strict(max_ttl));
-    }
-    Ok(builder)
+/// A manager of which no node has been asked yet.
+pub(crate) fn open(
+    common: &Common,
+    ttl: Duration,
+    label: Option<&str>,
+) -> Result<LockManager, Failure> {
+    let label = label.map_or_else(own_label, str::to_owned);
+    let prefix = common.prefix.clone().unwrap_or_default();
+    let builder = LockManager::builder(nodes(common)?).ttl(ttl).label(label).key_prefix(prefix);
+    let built = match guard(common) {
+        Some(guard) => builder.restart_guard(guard).build(),
+        None => builder.build(),
+    };
+    built.map_err(|error| match error {
+        BuildError::DuplicateNode { .. } => Failure::new(PERMANENT, error),
+        _ => Failure::usage(error),
+    })
 }
 
 /// A manager for questions. Its ttl is the default one, or the longest that the restart guard allows.
 pub(crate) fn manager(common: &Common) -> Result<LockManager, Failure> {
-    let longest = common.guard_max_ttl.map(|max_ttl| RestartGuard::strict(max_ttl).max_ttl());
-    let ttl = longest.map_or(TTL, |longest| longest.min(TTL));
-    Ok(builder(common)?.ttl(ttl).label(label(None)).build()?)
+    let ttl = guard(common).map_or(TTL, |guard| guard.max_ttl().min(TTL));
+    open(common, ttl, None)
+}
+
+fn guard(common: &Common) -> Option<RestartGuard> {
+    common.guard_max_ttl.map(RestartGuard::strict)
 }
 
 /// A node for each address.
 fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
-    let (builder, mut nodes) = (quorate::redis::builder().tls(certificates(common)?), Vec::new());
+    let builder = quorate::redis::builder().tls(certificates(common)?);
+    let (mut nodes, mut has_tls) = (Vec::new(), false);
     for (place, address) in addresses(common)? {
         let is_quoted = address.starts_with(['"', '\'']);
         let marks = if is_quoted { "; leave the quotation marks out" } else { "" };
         nodes.extend(builder.connect([&address]).map_err(|error| match error {
             ConnectError::InvalidCertificates { .. } => Failure::usage(error),
-            _ => Failure::permanent(format!("{place}{error}{marks}")),
+            _ => Failure::new(PERMANENT, format!("{place}{error}{marks}")),
         })?);
+        let scheme = address.to_ascii_lowercase();
+        has_tls |= scheme.starts_with("rediss") || scheme.starts_with("valkeys");
     }
-    Ok(nodes)
+    // A variable may stand for other nodes as well.
+    match common.wants_tls && !has_tls {
+        true => Err(Failure::usage(
+            "--tls-ca, --tls-cert and --tls-key need an address with TLS: rediss://",
+        )),
+        false => Ok(nodes),
+    }
 }
 
 /// The addresses of the nodes, each behind its place: of the options, of the file, or of the environment.
 fn addresses(common: &Common) -> Result<Vec<(String, String)>, Failure> {
-    if !common.nodes.is_empty() {
-        if common.nodes.iter().any(|address| has_password(address)) && !common.quiet {
-            say::line(
-                "a password in --nodes can be seen by every user of this machine: \
-                 use QUORATE_NODES or --nodes-file",
-            );
-        }
-        return Ok(common.nodes.iter().map(|address| (String::new(), address.clone())).collect());
+    if common.nodes.iter().any(|address| has_password(address)) && !common.quiet {
+        say::line(
+            "a password in --nodes can be seen by every user of this machine: \
+             use QUORATE_NODES or --nodes-file",
+        );
     }
+    let variable = "QUORATE_NODES";
     let (place, text) = match &common.nodes_file {
         Some(file) => (file.display().to_string(), read(file)?),
-        None => (VARIABLE.to_owned(), env::var(VARIABLE).unwrap_or_default()),
+        None if common.nodes.is_empty() => {
+            (variable.into(), env::var(variable).unwrap_or_default())
+        }
+        None => ("--nodes".into(), common.nodes.join("\n")),
     };
     let mut addresses = Vec::new();
     // Some editors begin a file with a mark.
@@ -113,18 +134,14 @@ fn has_password(address: &str) -> bool {
     password.is_some_and(|(_, password)| !password.is_empty()) || parameters.contains("pass")
 }
 
-/// The label of a holder: the one given, or `user@host:pid`, which never fails.
-pub(crate) fn label(given: Option<&str>) -> String {
+/// The label of a holder that gives none: `user@host:pid`, which never fails.
+fn own_label() -> String {
     let name = |variable| env::var(variable).ok().filter(|name| !name.is_empty());
-    let user = name("USER").or_else(|| name("LOGNAME"));
+    let user = ["USER", "LOGNAME"].into_iter().find_map(name);
     let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let own = || Label::lossy(&format!("{user}@{host}:{}", std::process::id())).as_str().to_owned();
-    given.map_or_else(own, str::to_owned)
+    Label::lossy(&format!("{user}@{host}:{}", std::process::id())).as_str().to_owned()
 }
-
-/// Has the addresses without an option.
-const VARIABLE: &str = "QUORATE_NODES";
 
 /// How long close waits for the nodes.
 pub(crate) const CLOSE: Duration = Duration::from_secs(2);

@@ -9,20 +9,18 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
 
 use crate::exit::{Failure, UNWRITTEN};
 
 /// How long [`settle`] waits before the command starts, and at the end.
 pub(crate) const SETTLE: Duration = Duration::from_millis(100);
 
-enum Message {
-    Text(String),
-    /// Answered when all that was said before it is written.
-    Settle(Sender<()>),
-}
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// The texts that are not written yet.
 static UNSAID: AtomicUsize = AtomicUsize::new(0);
@@ -34,48 +32,32 @@ pub(crate) fn line(text: impl Display) {
 
 /// Prints a text on standard error as it is.
 pub(crate) fn text(text: String) {
+    static WRITER: OnceLock<Option<Sender<String>>> = OnceLock::new();
     UNSAID.fetch_add(1, Ordering::Relaxed);
-    send(Message::Text(text));
-}
-
-/// Prints a text that is worth nothing later: not while an earlier one is unwritten.
-pub(crate) fn now(text: String) {
-    if UNSAID.load(Ordering::Relaxed) == 0 {
-        self::text(text);
-    }
-}
-
-/// Waits until all texts are written, at most for `limit`. Blocks the thread.
-pub(crate) fn settle(limit: Duration) {
-    if UNSAID.load(Ordering::Relaxed) > 0 {
-        let (sender, written) = channel();
-        send(Message::Settle(sender));
-        let _ = written.recv_timeout(limit);
-    }
-}
-
-fn send(message: Message) {
-    static WRITER: OnceLock<Option<Sender<Message>>> = OnceLock::new();
     let writer = WRITER.get_or_init(|| {
-        let (sender, messages) = channel();
-        let write_all = move || messages.into_iter().for_each(write);
+        let (sender, texts) = channel();
+        let write_all = move || texts.into_iter().for_each(write);
         thread::Builder::new().spawn(write_all).ok().map(|_| sender)
     });
     match writer {
         // The thread lives as long as the sender.
-        Some(writer) => drop(writer.send(message)),
-        None => write(message),
+        Some(writer) => drop(writer.send(text)),
+        None => write(text),
     }
 }
 
-fn write(message: Message) {
-    match message {
-        Message::Text(text) => {
-            let _ = io::stderr().write_all(text.as_bytes());
-            UNSAID.fetch_sub(1, Ordering::Relaxed);
-        }
-        Message::Settle(written) => drop(written.send(())),
+fn write(text: String) {
+    let _ = io::stderr().write_all(text.as_bytes());
+    UNSAID.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Waits until all texts are written, at most for `limit`, and returns whether they are. Blocks the thread.
+pub(crate) fn settle(limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    while UNSAID.load(Ordering::Relaxed) > 0 && Instant::now() < until {
+        thread::sleep(LOOK);
     }
+    UNSAID.load(Ordering::Relaxed) == 0
 }
 
 /// Whether standard error is no pipe that its reader has closed.
@@ -86,13 +68,49 @@ pub(crate) fn is_read() -> bool {
     !polled[0].revents().contains(PollFlags::ERR)
 }
 
+/// Prints a line on standard output.
+pub(crate) fn print(line: impl Display) -> io::Result<()> {
+    let mut output = io::stdout();
+    writeln!(output, "{line}").and_then(|()| output.flush())
+}
+
+/// Prints a report as JSON for machines, which people see on terminals as well.
+pub(crate) fn json(value: &Value) -> Result<(), Failure> {
+    report(escaped(value))
+}
+
 /// Prints a line of a report on standard output. A reader that has closed it needs no more lines.
 pub(crate) fn report(line: impl Display) -> Result<(), Failure> {
-    let mut output = io::stdout();
-    match writeln!(output, "{line}").and_then(|()| output.flush()) {
+    match print(line) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::new(UNWRITTEN, format!("standard output: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+/// The text of `value`, with all characters escaped that a terminal would not show as they are.
+fn escaped(value: &Value) -> String {
+    let is_shown = |letter: char| matches!(letter, ' '..='~') || letter.escape_debug().len() == 1;
+    let code = |unit: &u16| format!("\\u{unit:04x}");
+    let shown = |letter: char| match is_shown(letter) {
+        true => letter.to_string(),
+        false => letter.encode_utf16(&mut [0; 2]).iter().map(code).collect(),
+    };
+    value.to_string().chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_escaped_reads_as_the_same_value() {
+        let value =
+            Value::from("müller \u{1F512} \"a\\b\"\n\u{7f}\u{202e}\u{2066}\u{feff}\u{e0001}");
+        let text = escaped(&value);
+        let expected = r#""müller 🔒 \"a\\b\"\n\u007f\u202e\u2066\ufeff\udb40\udc01""#;
+        assert_eq!(text, expected);
+        assert_eq!(text.parse::<Value>().unwrap(), value);
     }
 }

@@ -2,61 +2,53 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use rustix::process::{Signal, getpgrp, getpid, kill_process};
-use rustix::termios::tcgetpgrp;
+use rustix::process::Signal;
 #[cfg(target_os = "linux")]
 use rustix_libc_wrappers::process::SignalExt as _;
 use tokio::signal::unix::{self, SignalKind};
 
-/// All signals that end a process and can be caught, but for those of its own faults, and PIPE, which every Rust program
-/// ignores.
-const FORWARDED: &[Signal] = &[
-    Signal::TERM,
-    Signal::INT,
-    Signal::HUP,
-    Signal::QUIT,
-    Signal::USR1,
-    Signal::USR2,
-    Signal::ALARM,
-    Signal::VTALARM,
-    Signal::PROF,
-    Signal::XCPU,
-    Signal::XFSZ,
-    Signal::ABORT,
-    Signal::TRAP,
-    Signal::SYS,
-    #[cfg(target_os = "linux")]
-    Signal::IO,
-    #[cfg(target_os = "linux")]
-    Signal::POWER,
-    #[cfg(target_os = "linux")]
-    Signal::STKFLT,
-];
+use crate::exit::Failure;
+use crate::processes::is_in_front;
 
-/// TTOU is for a program in the background that prints, which some terminals forbid.
-const STOPS: [Signal; 2] = [Signal::TSTP, Signal::TTOU];
+/// Signals that end no process, cannot be caught, or tell a process of its own faults, and PIPE, which every Rust program
+/// ignores.
+const OTHERS: [Signal; 14] = [
+    Signal::KILL,
+    Signal::STOP,
+    Signal::TSTP,
+    Signal::TTIN,
+    Signal::TTOU,
+    Signal::CONT,
+    Signal::CHILD,
+    Signal::URG,
+    Signal::WINCH,
+    Signal::ILL,
+    Signal::FPE,
+    Signal::BUS,
+    Signal::SEGV,
+    Signal::PIPE,
+];
 
 /// Shells ignore them in their background jobs, because a terminal sends the keys to those as well.
 const KEYS: [Signal; 2] = [Signal::INT, Signal::QUIT];
 
-/// Whether this signal asks for a stop until CONT.
-pub(crate) fn is_stop(signal: Signal) -> bool {
-    STOPS.contains(&signal)
-}
+/// Within this time of the one before, an interrupt is the same key: a wrapper repeats what the terminal sent.
+const SAME_KEY: Duration = Duration::from_millis(200);
 
-/// Stops this process until CONT.
-pub(crate) fn stop() {
-    // As TSTP does without a handler, TTIN stops nothing where no shell could continue us: behind `ssh -t`, in a container.
-    let _ = kill_process(getpid(), Signal::TTIN);
-}
+/// How long after an interrupt that was forwarded a second one kills the command.
+const AGAIN: Duration = Duration::from_secs(2);
 
-/// A stream of these signals.
+/// A stream of the signals that end a process.
 #[derive(Debug)]
 pub(crate) struct Signals {
     /// A bit for each signal that was ignored when this program began.
     ignored: u64,
+    /// The command is in our group: a terminal sends the keys to it, too.
+    is_shared: bool,
+    interrupts: Interrupts,
     streams: Vec<(Signal, unix::Signal)>,
 }
 
@@ -66,16 +58,20 @@ impl Signals {
     /// A signal that is ignored stays ignored, here and in the command. But a key that a shell has it ignored for is
     /// ignored as a key only: a `kill` is not.
     pub(crate) fn new() -> io::Result<Self> {
-        let mut signals = Self { ignored: ignored(), streams: Vec::new() };
-        signals.catch(FORWARDED.iter().copied())?;
+        let (interrupts, streams) = (Interrupts::default(), Vec::new());
+        let mut signals = Self { ignored: ignored(), is_shared: false, interrupts, streams };
+        let named = (1..32).filter_map(Signal::from_named_raw);
+        signals.catch(named.filter(|signal| !OTHERS.contains(signal)))?;
         #[cfg(target_os = "linux")]
         signals.catch((0..).map_while(Signal::rt))?;
         Ok(signals)
     }
 
-    /// Takes over the signals by which a terminal stops a process, too: the command has to stop first.
-    pub(crate) fn catch_stops(&mut self) -> io::Result<()> {
-        self.catch(STOPS)
+    /// Before the command begins: takes over the signals by which a terminal stops a process, too, since the command has to
+    /// stop first. TTOU is for a program in the background that prints, which some terminals forbid.
+    pub(crate) fn begin(&mut self, is_shared: bool) -> io::Result<()> {
+        self.is_shared = is_shared;
+        self.catch([Signal::TSTP, Signal::TTOU])
     }
 
     fn catch(&mut self, signals: impl IntoIterator<Item = Signal>) -> io::Result<()> {
@@ -91,7 +87,7 @@ impl Signals {
         self.ignored >> (signal.as_raw() - 1) & 1 == 1
     }
 
-    /// The next signal.
+    /// The next signal for the command. A repeated interrupt is none, and a second one is KILL.
     ///
     /// # Cancel safety
     ///
@@ -99,25 +95,33 @@ impl Signals {
     pub(crate) async fn next(&mut self) -> Signal {
         loop {
             let signal = poll_fn(|context| {
-                for (signal, stream) in &mut self.streams {
-                    if stream.poll_recv(context).is_ready() {
-                        return Poll::Ready(*signal);
-                    }
-                }
-                Poll::Pending
+                let ready = self.streams.iter_mut().find_map(|(signal, stream)| {
+                    stream.poll_recv(context).is_ready().then_some(*signal)
+                });
+                ready.map_or(Poll::Pending, Poll::Ready)
             })
             .await;
-            if !(self.is_ignored(signal) && is_in_front()) {
+            let is_key = KEYS.contains(&signal) && (self.is_shared || self.is_ignored(signal));
+            let meant = match signal {
+                _ if is_key && is_in_front() => None,
+                Signal::INT => self.interrupts.handle(Instant::now()),
+                signal => Some(signal),
+            };
+            if let Some(signal) = meant {
                 return signal;
             }
         }
     }
-}
 
-/// Whether the keys of our terminal signal this process.
-fn is_in_front() -> bool {
-    let group = fs::File::open("/dev/tty").ok().and_then(|terminal| tcgetpgrp(terminal).ok());
-    group.is_some_and(|group| group == getpgrp())
+    /// The end of this process by the next signal.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub(crate) async fn end(&mut self) -> Failure {
+        let code = 128 + self.next().await.as_raw();
+        Failure::new(u8::try_from(code).unwrap_or(u8::MAX), "")
+    }
 }
 
 /// The signals that this process ignores, where `/proc` tells.
@@ -127,7 +131,48 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// The exit code of a process that this signal ended.
-pub(crate) fn code_of(signal: Signal) -> u8 {
-    u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
+/// The last interrupt that was forwarded.
+#[derive(Debug, Default)]
+struct Interrupts {
+    forwarded: Option<Instant>,
+}
+
+impl Interrupts {
+    /// The signal that an interrupt of now means; `None` for a repeated one.
+    fn handle(&mut self, now: Instant) -> Option<Signal> {
+        match self.forwarded.map(|at| now.duration_since(at)) {
+            Some(since) if since < SAME_KEY => None,
+            Some(since) if since < AGAIN => Some(Signal::KILL),
+            _ => {
+                self.forwarded = Some(now);
+                Some(Signal::INT)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x3_two_interrupts_within_200_ms_are_one_and_a_later_second_one_kills() {
+        const FORWARDED: Option<Signal> = Some(Signal::INT);
+        const REPEATED: Option<Signal> = None;
+        const KILLS: Option<Signal> = Some(Signal::KILL);
+
+        let start = Instant::now();
+        for rows in [
+            &[(0, FORWARDED), (0, REPEATED), (1, REPEATED), (199, REPEATED), (200, KILLS)][..],
+            &[(0, FORWARDED), (150, REPEATED), (250, KILLS)],
+            &[(0, FORWARDED), (1_999, KILLS)],
+            &[(0, FORWARDED), (2_000, FORWARDED), (2_100, REPEATED), (2_200, KILLS)],
+        ] {
+            let mut interrupts = Interrupts::default();
+            for (at, meaning) in rows {
+                let now = start + Duration::from_millis(*at);
+                assert_eq!(interrupts.handle(now), *meaning, "at {at} of {rows:?}");
+            }
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! The command under its lease: signals are forwarded, and nothing of it runs after the lease (X1).
 
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use quorate::runtime::{Runtime as _, TokioRuntime};
@@ -8,8 +7,7 @@ use quorate::{Lease, LeaseEnd};
 use rustix::process::Signal;
 
 use crate::child::Running;
-use crate::interrupts::{Interrupt, Interrupts};
-use crate::signals::{self, Signals};
+use crate::signals::Signals;
 
 /// How often what is left is killed: a process that was just born has not got the last KILL.
 const KILL_AGAIN: Duration = Duration::from_millis(20);
@@ -17,96 +15,74 @@ const KILL_AGAIN: Duration = Duration::from_millis(20);
 /// How long what is left of a command that has ended is killed. What is still there then cannot be.
 const BURIAL: Duration = Duration::from_secs(1);
 
-/// How the command has ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) code: u8,
-    /// Why the command was stopped; `None` if it ended by itself.
-    pub(crate) stopped: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Phase {
-    Runs,
-    /// All of the command was told to stop.
-    Stopping {
-        kill_at: Instant,
-    },
-    Killed {
-        at: Instant,
-    },
-}
-
-/// Waits until all of the command has ended, and stops it before the lease ends.
+/// Waits until all of the command has ended, and stops it before the lease ends. Returns its exit code, or why it was
+/// stopped.
 pub(crate) async fn supervise(
     running: &mut Running,
     lease: &Lease,
     kill_after: Duration,
     signals: &mut Signals,
-) -> Ended {
-    let (runtime, mut lost) = (TokioRuntime::new(), pin!(lease.lost()));
-    let (mut is_lost, mut stopped, mut phase) = (false, None, Phase::Runs);
-    let mut interrupts = Interrupts::default();
+) -> Result<u8, String> {
+    let runtime = TokioRuntime::new();
+    // It was told to stop, and is killed from then on.
+    let mut kill_at: Option<Instant> = None;
+    let mut stopped = None;
     loop {
-        let next = match phase {
-            Phase::Runs => runtime.now() + lease.remaining().saturating_sub(kill_after),
-            Phase::Stopping { kill_at } => kill_at,
-            Phase::Killed { .. } => runtime.now() + KILL_AGAIN,
+        let now = runtime.now();
+        let next = match kill_at {
+            None => now + lease.remaining().saturating_sub(kill_after),
+            Some(at) if at > now => at,
+            Some(_) => now + KILL_AGAIN,
         };
-        tokio::select! {
+        // How long it may go on, if it has to stop.
+        let left = tokio::select! {
             biased;
-            () = running.ended() => {
-                if running.is_over {
-                    break;
-                }
+            is_over = running.ended() => match is_over {
+                true => break,
                 // What it left behind does not run without the lock either.
-                if matches!(phase, Phase::Runs) {
-                    running.terminate(lease);
-                    phase = Phase::Stopping { kill_at: runtime.now() + kill_after };
-                }
-            }
-            reason = &mut lost, if !is_lost => {
-                is_lost = true;
-                phase = match (&reason, phase) {
-                    (_, Phase::Killed { .. }) | (LeaseEnd::NotHeld(_), Phase::Stopping { .. }) => phase,
-                    (LeaseEnd::NotHeld(_), Phase::Runs) => {
-                        running.terminate(lease);
-                        Phase::Stopping { kill_at: runtime.now() + kill_after }
-                    }
-                    _ => kill(running),
-                };
+                false => Some(kill_after),
+            },
+            reason = lease.lost(), if stopped.is_none() => {
                 stopped = Some(reason.to_string());
+                Some(if matches!(reason, LeaseEnd::NotHeld(_)) { kill_after } else { Duration::ZERO })
             }
             // A suspend of the machine ends it in time.
-            () = runtime.long_sleep_until(next) => match phase {
+            () = runtime.long_sleep_until(next) => match kill_at {
                 // A renewal has succeeded meanwhile.
-                Phase::Runs if lease.remaining() > kill_after => {}
-                Phase::Runs => {
+                None if lease.remaining() > kill_after => None,
+                None => {
                     let left = lease.remaining();
-                    running.terminate(lease);
                     stopped = Some(format!("no renewal succeeded until {left:.1?} before the end of the lease"));
-                    phase = Phase::Stopping { kill_at: runtime.now() + left };
+                    Some(left)
                 }
-                Phase::Stopping { .. } => phase = kill(running),
-                Phase::Killed { at } if running.code.is_some() && at.elapsed() > BURIAL => break,
-                Phase::Killed { .. } => running.signal(Signal::KILL),
+                Some(at) if running.code.is_some() && runtime.now() > at + BURIAL => break,
+                Some(_) => Some(Duration::ZERO),
             },
             signal = signals.next() => match signal {
-                _ if signals::is_stop(signal) => running.stop_together(lease).await,
-                _ if running.has_from_terminal(signal) => {}
-                Signal::INT => match interrupts.handle(Instant::now()) {
-                    Interrupt::Forward => running.signal(signal),
-                    Interrupt::Repeated => {}
-                    Interrupt::Kill => phase = kill(running),
-                },
-                _ => running.signal(signal),
+                Signal::KILL => Some(Duration::ZERO),
+                Signal::TSTP | Signal::TTOU => {
+                    running.stop_together(lease).await;
+                    None
+                }
+                _ => {
+                    running.signal(signal);
+                    None
+                }
             },
+        };
+        let now = runtime.now();
+        match (left, kill_at) {
+            (Some(Duration::ZERO), _) => {
+                running.signal(Signal::KILL);
+                kill_at = Some(kill_at.map_or(now, |at| at.min(now)));
+            }
+            (Some(left), None) => {
+                running.terminate(lease);
+                kill_at = Some(now + left);
+            }
+            _ => {}
         }
     }
-    Ended { code: running.code.unwrap_or(u8::MAX), stopped }
-}
-
-fn kill(running: &Running) -> Phase {
-    running.signal(Signal::KILL);
-    Phase::Killed { at: Instant::now() }
+    let code = running.code.unwrap_or(u8::MAX);
+    stopped.map_or(Ok(code), Err)
 }

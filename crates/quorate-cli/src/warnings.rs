@@ -8,31 +8,31 @@ use quorate::error::Answer;
 use quorate::{BackendErrorKind, Lease, LockManager, NodeReadiness};
 use tokio::time::{Instant, sleep};
 
-use crate::exit::Failure;
+use crate::exit::{Failure, PERMANENT};
 use crate::say;
 
-/// How often the nodes are looked at, which asks none of them.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// How often a lease at risk is looked at: a risk that passed and came back meanwhile is one.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often the nodes and the lease are looked at, which asks no node.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How often the slower nodes are looked at.
 const SOON: Duration = Duration::from_millis(1);
 
-/// At least and at most so long the slower nodes are waited for.
-const SLOWER: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
+/// At least so long the slower nodes are waited for.
+const LEAST: Duration = Duration::from_millis(100);
+
+/// At most so long the slower nodes are waited for.
+const MOST: Duration = Duration::from_millis(500);
 
 /// The failing nodes of a manager. Each is told once, and once more if it is another one's server.
 #[derive(Debug)]
-pub(crate) struct Warnings<'a> {
-    manager: &'a LockManager,
+pub(crate) struct Warnings {
+    manager: LockManager,
     pub(crate) is_quiet: bool,
     told: BTreeSet<(String, bool)>,
 }
 
-impl<'a> Warnings<'a> {
-    pub(crate) const fn new(manager: &'a LockManager, is_quiet: bool) -> Self {
+impl Warnings {
+    pub(crate) const fn new(manager: LockManager, is_quiet: bool) -> Self {
         Self { manager, is_quiet, told: BTreeSet::new() }
     }
 
@@ -49,36 +49,47 @@ impl<'a> Warnings<'a> {
         }
     }
 
-    /// Warns while the lease is held.
+    /// Waits for the nodes whose votes the lock did not need, as long as the acquire `took`. Refuses one server under two
+    /// addresses, which has voted twice (Q6).
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub(crate) async fn await_slower_nodes(&self, took: Duration) -> Result<(), Failure> {
+        let until = Instant::now() + took.clamp(LEAST, MOST);
+        let is_open =
+            |node: &NodeReadiness| node.last_answer().is_none() && node.failure().is_none();
+        while self.manager.nodes().nodes().iter().any(is_open) && Instant::now() < until {
+            sleep(SOON).await;
+        }
+        for node in self.manager.nodes().nodes() {
+            if let Some(why) = node.failure().filter(|why| is_twin(why)) {
+                return Err(Failure::new(PERMANENT, format!("{}: {why}", node.name())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Warns while the lease is held: once for each time that it is at risk.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
     pub(crate) async fn watch(&mut self, lease: &Lease) -> Infallible {
-        let is_quiet = self.is_quiet;
-        let nodes = async {
-            loop {
-                self.look();
-                sleep(LOOK).await;
+        let mut was_at_risk = false;
+        loop {
+            self.look();
+            let is_at_risk = lease.is_at_risk();
+            if is_at_risk && !was_at_risk && !self.is_quiet {
+                let why = lease.failed_extension();
+                let why = why.map_or_else(|| "it came too late".to_owned(), |why| why.to_string());
+                let left = lease.remaining();
+                say::line(format!(
+                    "a renewal has failed, and {left:.1?} of the lease are left: {why}"
+                ));
             }
-        };
-        let renewals = async {
-            if !is_quiet {
-                warn(lease).await;
-            }
-        };
-        tokio::join!(nodes, renewals).0
-    }
-}
-
-/// Warns once for each time that the lease is at risk. Ends with the lease.
-async fn warn(lease: &Lease) {
-    while let Ok(left) = lease.at_risk().await {
-        let why = lease.failed_extension();
-        let why = why.map_or_else(|| "it came too late".to_owned(), |why| why.to_string());
-        say::line(format!("a renewal has failed, and {left:.1?} of the lease are left: {why}"));
-        while lease.is_at_risk() {
-            sleep(LOOK_AGAIN).await;
+            was_at_risk = is_at_risk;
+            sleep(LOOK).await;
         }
     }
 }
@@ -86,28 +97,4 @@ async fn warn(lease: &Lease) {
 /// Whether a node is the same server as another one, which nothing heals.
 fn is_twin(why: &Answer) -> bool {
     matches!(why, Answer::Failed(error) if error.kind() == BackendErrorKind::Identity)
-}
-
-/// Waits for the nodes whose votes the lock did not need, as long as the acquire `took`. Refuses one server under two
-/// addresses, which has voted twice (Q6).
-///
-/// # Cancel safety
-///
-/// The future can be dropped at any time.
-pub(crate) async fn await_slower_nodes(
-    manager: &LockManager,
-    took: Duration,
-) -> Result<(), Failure> {
-    let [least, most] = SLOWER;
-    let until = Instant::now() + took.clamp(least, most);
-    let is_open = |node: &NodeReadiness| node.last_answer().is_none() && node.failure().is_none();
-    while manager.nodes().nodes().iter().any(is_open) && Instant::now() < until {
-        sleep(SOON).await;
-    }
-    for node in manager.nodes().nodes() {
-        if let Some(why) = node.failure().filter(|why| is_twin(why)) {
-            return Err(Failure::permanent(format!("{}: {why}", node.name())));
-        }
-    }
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Few file descriptors: an exit code and a sentence, and no panic.
+//! Few file descriptors, or few processes: an exit code and a sentence, and no panic.
 
 use std::process::Command;
 
@@ -39,4 +39,30 @@ fn with_few_descriptors_a_sentence_says_so() {
         }
     }
     assert!(found.contains(&71) && found.ends_with(&[0, 75, 0]), "{found:?}");
+}
+
+/// A thread counts as a process. Names of hosts are looked up in one.
+#[cfg(target_os = "linux")]
+#[test]
+fn with_few_processes_a_sentence_says_so() {
+    let (nodes, dir) = (&Nodes::start(1), &Dir::new());
+    let addresses = [nodes[0].address().replace("127.0.0.1", "localhost")];
+    // No limit counts for root.
+    let user =
+        rustix::process::getuid().is_root().then_some("setpriv --reuid 65534 --clear-groups");
+    let mut found = Vec::new();
+    for limit in 1..=5 {
+        for (words, code) in [("run --no-wait a -- true", 0), ("inspect b", 1)] {
+            let line =
+                format!("{} prlimit --nproc={limit} \"$0\" {words}", user.unwrap_or_default());
+            let mut command = with_nodes(Command::new("sh"), dir, &addresses);
+            command.args(["-c", &line, QUORATE]);
+            let done = Started::spawn(command, dir).done();
+            assert!(done.code() == Some(code) || done.code() == Some(71), "{limit}: {done:?}");
+            let is_told = done.err.starts_with("quorate: ") && done.err.contains("ulimit -u");
+            assert_eq!(done.code() == Some(71), is_told, "{limit}: {done:?}");
+            found.extend(done.code());
+        }
+    }
+    assert!(found.starts_with(&[71, 71]), "{found:?}");
 }

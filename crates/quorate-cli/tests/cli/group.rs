@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use quorate_tests::Nodes;
-use rustix::process::{Signal, getpgid, getpgrp};
+use rustix::process::Signal;
 
-use crate::support::{Dir, QUORATE, Started, is_group_alive, pid, start, with_nodes};
+use crate::support::{Dir, QUORATE, Started, group_of, is_group_alive, pid, start, with_nodes};
 
 #[test]
 fn x2_the_command_leads_a_group_and_a_signal_goes_to_all_of_it() {
@@ -14,8 +14,7 @@ fn x2_the_command_leads_a_group_and_a_signal_goes_to_all_of_it() {
     let script = "echo $$ > group; sh -c 'echo $$ > child; while [ -e here ]; do sleep 0.05; done'; echo b > b";
     let mut started = start(dir, &nodes.addresses(), &["run", "lock", "-c", script]);
     let (group, child) = (pid(&dir.wait_for("group")), pid(&dir.wait_for("child")));
-    assert_eq!([group, child].map(|pid| getpgid(Some(pid)).unwrap()), [group; 2]);
-    assert_ne!(group, getpgrp());
+    assert_eq!([group, child].map(group_of), [group.as_raw_nonzero().get(); 2]);
     started.signal(Signal::TERM);
     assert_eq!((started.done().code(), &*dir.read("b")), (Some(128 + 15), ""));
     assert!(!is_group_alive(group));

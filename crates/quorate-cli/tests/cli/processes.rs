@@ -6,10 +6,11 @@ use std::process::Command;
 
 use quorate_tests::Nodes;
 use quorate_tests::wait::eventually;
-use rustix::process::{Pid, Signal, getpgid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{
-    Dir, QUORATE, Started, is_alive, pause_writes, pid, run, start, unpause_writes, with_nodes,
+    Dir, QUORATE, Started, group_of, is_alive, is_stopped, pause_writes, pid, run, start,
+    unpause_writes, with_nodes,
 };
 
 /// A process that ends when it is told to, or when the test is over.
@@ -44,10 +45,14 @@ fn x2_a_signal_ends_what_the_command_has_put_into_other_groups() {
     for kind in &scripts(WORK) {
         let dir = &Dir::new();
         let (mut started, work) = begin(dir, nodes, kind, WORK);
-        assert_ne!(getpgid(Some(work)).unwrap(), getpgid(Some(started.pid())).unwrap());
+        assert_ne!(group_of(work), group_of(started.pid()));
         started.signal(Signal::TERM);
         assert_eq!(started.done().code(), Some(128 + 15), "{}", kind.0);
-        assert!(!is_alive(work), "{}", kind.0);
+        // The last of them has a session of its own, which ends with its terminal.
+        match kind.0 {
+            "a terminal of its own" => eventually("the end of a session", || !is_alive(work)),
+            _ => assert!(!is_alive(work), "{}", kind.0),
+        }
     }
 }
 
@@ -60,6 +65,69 @@ fn x2_a_signal_goes_to_what_the_command_waits_for() {
     started.signal(Signal::TERM);
     assert_eq!(started.done().code(), Some(5));
     assert!(!is_alive(work));
+}
+
+/// The outer `quorate` signals the inner one, and leaves it to that one to signal the command.
+#[test]
+fn x3_a_signal_reaches_a_command_inside_two_locks_once() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let work = r#"trap 'echo term >> got' TERM; trap 'echo winch >> got' WINCH; trap '' USR1; echo $PPID > inner; \
+                  echo $$ > work; until [ -e go ] || [ ! -e here ]; do sleep 0.02; done; exit 5"#;
+    let mut command = crate::support::quorate(dir, &nodes.addresses());
+    command.args(["run", "outer", "--", QUORATE, "run", "inner", "-c", work]);
+    let mut started = Started::spawn(command, dir);
+    let (work, inner) = (pid(&dir.wait_for("work")), pid(&dir.wait_for("inner")));
+    kill_process(inner, Signal::STOP).unwrap();
+    eventually("a stop", || is_stopped(inner));
+    // When the second one has arrived, the first one has gone wherever it goes.
+    for signal in [Signal::TERM, Signal::USR1] {
+        started.signal(signal);
+        eventually("a signal that is pending", || {
+            let status = fs::read_to_string(format!("/proc/{}/status", inner.as_raw_nonzero()));
+            let status = status.unwrap();
+            let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
+            let pending = u64::from_str_radix(pending.trim(), 16).unwrap();
+            pending >> (signal.as_raw() - 1) & 1 == 1
+        });
+    }
+    kill_process(work, Signal::WINCH).unwrap();
+    assert_eq!(dir.wait_for("got"), "winch");
+    kill_process(inner, Signal::CONT).unwrap();
+    eventually("TERM", || dir.read("got") == "winch\nterm\n");
+    dir.write("go", "");
+    assert_eq!(started.done().code(), Some(5));
+    assert_eq!(dir.read("got"), "winch\nterm\n");
+}
+
+/// In a pid namespace with the `/proc` of another one, its processes cannot be looked at: then it is the group of the command.
+/// The group of `quorate` is outside, and has no id.
+#[test]
+fn x2_in_a_pid_namespace_the_command_ends_with_the_lock() {
+    let unshare = |words: &[&str]| {
+        let mut command = Command::new("setsid");
+        command.args(["--wait", "unshare", "--user", "--map-root-user", "--pid", "--fork"]);
+        command.args(words);
+        command
+    };
+    // Some systems make none.
+    if !unshare(&["--mount-proc", "true"]).output().unwrap().status.success() {
+        return;
+    }
+    let nodes = &Nodes::start(3);
+    for options in [&["--mount-proc"][..], &[]] {
+        let dir = &Dir::new();
+        let run = |name: &str, script: &str| {
+            let quorate = ["env", "--ignore-signal=INT", QUORATE, "run", name, "-c", script];
+            let command = unshare(&[options, &quorate].concat());
+            Started::spawn(with_nodes(command, dir, &nodes.addresses()), dir).done().code()
+        };
+        // An ignored interrupt is asked for its terminal.
+        let script = "trap 'exit 5' INT; kill -INT $PPID; while [ -e here ]; do sleep 0.02; done";
+        assert_eq!(run("interrupted", script), Some(5), "{options:?}");
+        let script = r#"(trap 'echo term > term; exit' TERM; echo > begun; while [ -e here ]; do sleep 0.02; done) &
+                        until [ -e begun ]; do sleep 0.02; done; exit 3"#;
+        assert_eq!((run("left", script), &*dir.read("term")), (Some(3), "term\n"), "{options:?}");
+    }
 }
 
 /// The command ends, and leaves work behind that does not stop when it is told to.

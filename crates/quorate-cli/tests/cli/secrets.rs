@@ -70,12 +70,13 @@ fn the_logins_of_a_group_and_a_key_are_printed_nowhere() {
     let options = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
     let sentinel = RedisServer::builder().tls_of(authority).start();
     let login = "sentinel_username=bob&sentinel_password=battery-staple";
-    for (scheme, port) in [("redis", sentinel.port()), ("rediss", sentinel.tls_port())] {
+    for (scheme, port, options) in
+        [("redis", sentinel.port(), &[][..]), ("rediss", sentinel.tls_port(), &options)]
+    {
         for place in [format!("localhost:{port}/orders"), format!("localhost:{port}/orders/x")] {
             let address = format!("{scheme}+sentinel://ann:{PASSWORD}@{place}?{login}");
             for words in [&["nodes"][..], &["run", "-v", "--wait", "10ms", "a", "--", "true"]] {
-                let done =
-                    run(dir, std::slice::from_ref(&address), &[&options[..], words].concat());
+                let done = run(dir, std::slice::from_ref(&address), &[options, words].concat());
                 let printed = format!("{}{}", done.out, done.err);
                 assert!(done.code() >= Some(69) && printed.contains("orders"), "{done:?}");
                 for secret in [PASSWORD, "battery-staple", lines.lines().nth(1).unwrap()] {

@@ -176,6 +176,13 @@ pub(crate) fn pid(text: &str) -> Pid {
     Pid::from_raw(text.trim().parse().unwrap()).unwrap()
 }
 
+/// The group of a process: 0 for one outside of our pid namespace.
+pub(crate) fn group_of(process: Pid) -> i32 {
+    let process = process.as_raw_nonzero().to_string();
+    let output = Command::new("ps").args(["-o", "pgid=", "-p", &process]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
 /// Whether a process of the group runs. One that has ended and was not waited for by its parent does not.
 pub(crate) fn is_group_alive(group: Pid) -> bool {
     if test_kill_process_group(group).is_err() {

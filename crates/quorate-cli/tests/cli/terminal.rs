@@ -8,10 +8,12 @@ use std::thread;
 
 use quorate_tests::Nodes;
 use quorate_tests::wait::{eventually, receive};
-use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::support::{Dir, delete, is_alive, pid, quorate, run, start, take, wait_for_a_waiter};
+use crate::support::{
+    Dir, delete, group_of, is_alive, pid, quorate, run, start, take, wait_for_a_waiter,
+};
 
 /// The two ends of a terminal. It goes away with the first.
 pub(crate) fn ends() -> (File, File) {
@@ -114,7 +116,7 @@ fn x2_on_a_terminal_the_command_stays_in_our_group_and_all_of_it_is_signalled() 
     command.args(["run", "lock", "-c", script]);
     let started = terminal.spawn(command);
     let (command, child) = (pid(&dir.wait_for("command")), pid(&dir.wait_for("child")));
-    assert_eq!([command, child].map(|pid| getpgid(Some(pid)).unwrap()), [getpgrp(); 2]);
+    assert_eq!([command, child].map(group_of), [group_of(getpid()); 2]);
     kill_process(Pid::from_child(&started), Signal::TERM).unwrap();
     assert_eq!(code(started), Some(128 + 15));
     if cfg!(target_os = "linux") {
