@@ -29,10 +29,6 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
         say::line(report);
     }
     let Err(Failure { code: HELD, text }) = result else { return result };
-    let text = match (run.permits, &names[..]) {
-        (Some(_), [first, .., last]) => format!("no permit of {first} to {last} is free: {text}"),
-        _ => format!("{}: {text}", names.join(" ")),
-    };
     if !run.skip && (run.once_per.is_none() || run.again) {
         return Err(Failure::new(run.held_code, text));
     }

@@ -122,7 +122,7 @@ fn free_and_inspect_find_the_permits_of_a_name() {
     let three = ["run", "--no-wait", "--permits", "3", "other", "--", "true"];
     ["other#1", "other#2", "other#3"].iter().for_each(|name| take(nodes, name));
     let refused = run(&three);
-    let text = "quorate: no permit of other#1 to other#3 is free: held by another client on";
+    let text = "quorate: other#1, other#2, other#3: held by another client on";
     assert!(refused.code() == Some(75) && refused.err.starts_with(text), "{refused:?}");
     assert!([0, 75].contains(&run(&two).code().unwrap()));
     for words in
