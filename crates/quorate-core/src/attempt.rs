@@ -53,6 +53,7 @@ pub(crate) struct Attempt {
     pub(crate) claim: Claim,
     /// How the claim is acquired.
     acquire: AcquireOptions,
+    node_timeout: Duration,
     pub(crate) end: PublishedEnd,
     /// When the first round was won, and the fencing token.
     won: OnceLock<(Instant, Option<FencingToken>)>,
@@ -165,10 +166,6 @@ impl Effects {
 impl Attempt {
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.manager.cluster
-    }
-
-    fn node_timeout(&self) -> Duration {
-        self.cluster().config.node_timeout(self.claim.ttl())
     }
 
     /// The fencing token of a lock that was won.

@@ -510,6 +510,12 @@ impl<E: Clone> AttemptMachine<E> {
         }
     }
 
+    /// The settings that it was given.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// What is known of the keys at a node.
     #[must_use]
     pub fn knowledge(&self, node: NodeId) -> Knowledge {

@@ -212,7 +212,7 @@ impl State {
         let [queued, left_late] = [&attempt.queued, &attempt.left_late]
             .map(|nodes| NodeSet::of_bits(nodes.load(Ordering::Relaxed)));
         // The queue of a node that does not answer may never move.
-        let (nodes, node_timeout) = (&attempt.cluster().nodes, attempt.node_timeout());
+        let (nodes, node_timeout) = (&attempt.cluster().nodes, attempt.node_timeout);
         let moves = |node: &NodeId| nodes.silence(*node, node_timeout, now).is_none();
         let queued = queued.iter().filter(moves).collect();
         self.machine.note_queued(queued, left_late);
@@ -276,7 +276,7 @@ impl State {
         }
         let was_held = attempt.won.get().is_some();
         if !self.turn.has_releases() {
-            let times = (now, saturating_add(now, attempt.node_timeout()));
+            let times = (now, saturating_add(now, attempt.node_timeout));
             self.turn.begin_releases(attempt.slot, was_held, times, |at, key| {
                 ask_gate(attempt, key, FIRST_HINT - at, now)
             });

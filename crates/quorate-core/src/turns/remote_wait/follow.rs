@@ -193,7 +193,7 @@ impl WaitState {
         self.awaited = Some(number);
         let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
         let tag = Tag { node: gate, number, begun: now, kind, asks_server: false };
-        let call = Call::new(operation, tag.clone(), Arc::clone(wait) as Arc<dyn Answered>);
+        let call = Call::new(operation, tag, Arc::clone(wait) as Arc<dyn Answered>);
         let cluster = &wait.cluster;
         if let Err(not_sent) = cluster.nodes.begin(gate, call, &*cluster.runtime, now) {
             let result = Err(not_sent.error);
