@@ -24,19 +24,12 @@ impl Command {
     ///
     /// An argument over 4 GiB, which no server takes, is left empty.
     #[must_use]
-    pub fn arg(self, part: impl AsRef<[u8]>) -> Self {
-        self.joined(&[part.as_ref()])
-    }
-
-    /// Appends an argument that is made of several pieces.
-    #[must_use]
-    pub(crate) fn joined(mut self, pieces: &[&[u8]]) -> Self {
-        let length = pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        let length = u32::try_from(length).unwrap_or_default();
+    pub fn arg(mut self, part: impl AsRef<[u8]>) -> Self {
+        let part = part.as_ref();
+        let (length, part) =
+            u32::try_from(part.len()).map_or((0, &[][..]), |length| (length, part));
         self.data.extend_from_slice(&length.to_le_bytes());
-        if length > 0 {
-            pieces.iter().for_each(|piece| self.data.extend_from_slice(piece));
-        }
+        self.data.extend_from_slice(part);
         self.parts += 1;
         self
     }

@@ -133,7 +133,7 @@ fn parse(reply: &Value, locks: usize, choice: Choice) -> Option<Refreshed> {
 impl Command {
     /// Appends the name of a key of the queue before `key`.
     fn beside(self, key: &Key, what: &[u8]) -> Self {
-        self.joined(&[key.as_bytes(), BESIDE, what])
+        self.arg([key.as_bytes(), BESIDE, what].concat())
     }
 }
 
