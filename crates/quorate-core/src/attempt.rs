@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::attempt::{AttemptMachine, Loss, Outcome, RoundId};
 use crate::algorithm::fence::FencingToken;
-use crate::algorithm::lease::Ttl;
+use crate::algorithm::lease::{Ttl, earlier};
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::{Due, Slot, Wake};
@@ -271,8 +271,12 @@ impl Actor for State {
         let attempts = &attempt.cluster().attempts;
         attempts.wake(effects.wake);
         effects.wakers.wake();
-        effects.givers.into_iter().for_each(|(_, task)| task.wake());
-        effects.events.into_iter().for_each(|event| event(attempt));
+        for (_, task) in effects.givers {
+            task.wake();
+        }
+        for event in effects.events {
+            event(attempt);
+        }
         if effects.is_over {
             attempts.remove(attempt.slot);
         }
@@ -290,6 +294,6 @@ impl Awaited for State {
 
     fn due(&self) -> Option<Instant> {
         let renewal = self.renewal.as_ref().and_then(|renewal| renewal.at);
-        [self.machine.next_timeout(), renewal, self.turn.due()].into_iter().flatten().min()
+        earlier(earlier(self.machine.next_timeout(), renewal), self.turn.due())
     }
 }
