@@ -54,13 +54,13 @@ impl Command {
 
     /// The parts, the name first.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.data.as_slice();
-        std::iter::from_fn(move || {
-            let (length, after) = rest.split_first_chunk::<LENGTH>()?;
-            let (part, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-            rest = after;
-            Some(part)
-        })
+        parts(&self.data)
+    }
+
+    /// The buffer, for [`parts`](parts()).
+    #[must_use]
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.data
     }
 
     /// About as many bytes as it has on the wire.
@@ -68,6 +68,17 @@ impl Command {
     pub fn size(&self) -> usize {
         self.data.len()
     }
+}
+
+/// The parts of a command in this buffer, the name first.
+pub fn parts(buffer: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = buffer;
+    std::iter::from_fn(move || {
+        let (length, after) = rest.split_first_chunk::<LENGTH>()?;
+        let (part, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        rest = after;
+        Some(part)
+    })
 }
 
 impl fmt::Debug for Command {
