@@ -24,7 +24,6 @@ mod sides;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::attempt::{AttemptMachine, Loss, Outcome, RoundId};
@@ -141,7 +140,6 @@ pub(crate) struct Effects {
     now: Option<Instant>,
     given_on: GivenOn,
     wakers: Wakers,
-    givers: Vec<(u32, Waker)>,
     wake: Wake,
     events: Vec<Event>,
     is_over: bool,
@@ -271,9 +269,6 @@ impl Actor for State {
         let attempts = &attempt.cluster().attempts;
         attempts.wake(effects.wake);
         effects.wakers.wake();
-        for (_, task) in effects.givers {
-            task.wake();
-        }
         for event in effects.events {
             event(attempt);
         }

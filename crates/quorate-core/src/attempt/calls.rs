@@ -157,7 +157,7 @@ impl State {
         effects: &mut Effects,
     ) {
         attempt.given_up.fetch_or(NodeSet::from_iter([node]).bits(), Ordering::SeqCst);
-        effects.givers.append(&mut attempt.givers.take());
+        effects.wakers.add(attempt.givers.take());
         self.note_may_hold(attempt, node, now);
         effects.tell(move |attempt| {
             let name = attempt.cluster().nodes.name(node);

@@ -293,7 +293,7 @@ impl State {
             return;
         }
         effects.is_over = true;
-        effects.givers.append(&mut attempt.givers.take());
+        effects.wakers.add(attempt.givers.take());
         self.wakers.move_into(&mut effects.wakers);
         let unsettled = self.machine.unsettled();
         unsettled.iter().for_each(|node| self.note_may_hold(attempt, node, now));

@@ -57,6 +57,11 @@ impl Wakers {
         }
     }
 
+    /// Adds tasks of backends, which wait for no state.
+    pub(crate) fn add(&mut self, tasks: Vec<(u32, Waker)>) {
+        self.more.extend(tasks.into_iter().map(|(_, task)| (0, task)));
+    }
+
     /// Wakes all. Without any mutex.
     pub(crate) fn wake(self) {
         if let Some((_, waker)) = self.first {

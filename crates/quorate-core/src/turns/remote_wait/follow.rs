@@ -117,7 +117,7 @@ impl WaitState {
         if is_off && (is_left || has_expired) && !mem::replace(&mut self.is_over, true) {
             effects.is_over = true;
             wait.is_given_up.store(true, Ordering::SeqCst);
-            effects.givers.append(&mut wait.givers.take());
+            effects.wakers.add(wait.givers.take());
         }
         // A change of the next due time concerns the task as well.
         self.wakers.move_into(&mut effects.wakers);
@@ -138,7 +138,7 @@ impl WaitState {
     fn publish_watch(&self, wait: &RemoteWait, effects: &mut WaitEffects) {
         let watching = if self.machine.is_over() { 0 } else { self.watches.lowest() };
         if wait.watching.swap(watching, Ordering::SeqCst) != watching {
-            effects.givers.append(&mut wait.givers.take());
+            effects.wakers.add(wait.givers.take());
         }
     }
 
