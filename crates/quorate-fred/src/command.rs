@@ -9,7 +9,7 @@ use fred::error::Error;
 use fred::interfaces::{ClientLike, KeysInterface};
 use fred::types::{self, ClusterHash, CustomCommand, Expiration, Resp3Frame, SetOptions};
 use futures_util::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
-use quorate_protocol::{Command, Value, parts};
+use quorate_protocol::{Parts, Value, parts};
 
 use crate::error::is_reply;
 
@@ -17,7 +17,7 @@ use crate::error::is_reply;
 ///
 /// `SET` and `EXISTS` go by the typed methods, the first with its options in another order: fred writes
 /// several commands that it knows at once, and each custom one by itself.
-pub(crate) fn exchange(client: &Client, command: Command) -> BoxFuture<'_, Result<Value, Error>> {
+pub(crate) fn exchange(client: &Client, command: Parts) -> BoxFuture<'_, Result<Value, Error>> {
     // The arguments share the buffer of the command.
     let buffer = Bytes::from(command.into_buffer());
     let parts: Vec<&[u8]> = parts(&buffer).collect();

@@ -20,7 +20,7 @@ use fred::types::client::Invalidation;
 use fred::types::config::{Config, ConnectionConfig};
 use futures_util::future::{BoxFuture, Either, FutureExt, Shared, maybe_done, select};
 use quorate_core::BackendError;
-use quorate_protocol::{Command, Connection, Push, Value};
+use quorate_protocol::{Connection, Parts, Push, Value};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -90,7 +90,9 @@ impl fmt::Debug for FredConnection {
 }
 
 impl Connection for FredConnection {
-    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Value, BackendError>> {
+    type Command = Parts;
+
+    async fn send(&self, commands: Vec<Parts>) -> Vec<Result<Value, BackendError>> {
         let exchanges = commands.into_iter().map(|command| exchange(&self.client, command));
         let answers = in_order(exchanges, self.end.clone()).await;
         let mut replies = Vec::with_capacity(answers.len());
