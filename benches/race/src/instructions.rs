@@ -16,24 +16,37 @@ use crate::worker::Job;
 const COLUMNS: [(usize, usize, [usize; 2]); 4] =
     [(5, 1, [200, 1_200]), (5, 64, [640, 3_840]), (1, 1, [400, 2_400]), (1, 64, [1_280, 7_680])];
 
-/// Prints a table of all contestants, or of those that are named.
-pub(crate) fn main(only: &[String]) -> Outcome {
+/// What stands in front of the table.
+const HEAD: &str = "# Instructions\n\n\
+Thousands of instructions of user space in a cycle, and its allocations, on one thread: the difference of two runs of\n\
+different length under valgrind (`cargo xtask race instructions`). With one task they vary by some 5 %, with 64 hardly,\n\
+also on a busy machine.\n\n\
+| | 5 nodes, 1 task | 5 nodes, 64 tasks | 1 node, 1 task | 1 node, 64 tasks |\n\
+|---|---:|---:|---:|---:|\n";
+
+/// Prints a table of all contestants, or of those that are named. With `--publish` it is kept.
+pub(crate) fn main(words: &[String]) -> Outcome {
+    let (options, only): (Vec<_>, Vec<_>) = words.iter().partition(|word| *word == "--publish");
     if Command::new("valgrind").arg("--version").output().is_err() {
         return Err("instructions are counted by valgrind, which is not installed".into());
     }
     let arena = Arena::start(5);
-    println!("| instructions; allocations | 5 nodes, 1 task | 5, 64 | 1, 1 | 1, 64 |");
-    println!("|---|---:|---:|---:|---:|");
-    for name in ALL.into_iter().filter(|name| only.is_empty() || only.iter().any(|it| it == name)) {
-        let mut cells = String::new();
+    let mut text = HEAD.to_owned();
+    for name in ALL.into_iter().filter(|name| only.is_empty() || only.iter().any(|it| *it == name))
+    {
+        text += &format!("| {name} |");
         for (nodes, tasks, lengths) in COLUMNS {
             let job = |cycles| Job { cycles, count: tasks, ..job("count", name, Duration::ZERO) };
             let [short, long] = lengths.map(|cycles| run(&arena, &job(cycles), nodes));
             let ((short, _), (long, allocations)) = (short?, long?);
             let instructions = (long - short) / (lengths[1] - lengths[0]) as f64;
-            cells += &format!(" {:.1}k; {allocations:.1} |", instructions / 1e3);
+            text += &format!(" {:.1}; {allocations:.1} |", instructions / 1e3);
         }
-        println!("| {name} |{cells}");
+        text.push('\n');
+    }
+    println!("{text}");
+    if !options.is_empty() {
+        fs::write("benches/INSTRUCTIONS.md", text)?;
     }
     Ok(())
 }

@@ -2,8 +2,8 @@
 //!
 //! `cargo xtask race [--quick] [--only MEASURE,…] [--repetitions R] [--publish]`. The program starts the nodes, and
 //! itself again for every sample: a contestant has a process of its own, so that its CPU time and its memory are its
-//! own. `cargo xtask race sizing` measures what a lock costs instead, and `cargo xtask race instructions` counts the
-//! instructions of a cycle.
+//! own. `cargo xtask race sizing` measures what a lock costs instead, and `cargo xtask race instructions [--publish]
+//! [CONTESTANT…]` counts the instructions of a cycle, by valgrind.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for a terminal")]
 
