@@ -11,7 +11,7 @@ use quorate_core::backend::{
     FenceHint, Mode, Operation, ReleaseOptions, RestartGuard, Revoke, Ttl, Vote,
 };
 use quorate_core::resource::{Key, Resource, Token};
-use quorate_protocol::{Command, Connection, Value, error_of_reply, exchange, handshake};
+use quorate_protocol::{Connection, Parts, Value, error_of_reply, exchange, handshake};
 
 use super::Bytes;
 
@@ -52,13 +52,15 @@ struct Any<'a>(Mutex<(Bytes<'a>, Vec<Sent>)>);
 type Sent = (Vec<u8>, Result<Value, BackendError>);
 
 impl Connection for Any<'static> {
-    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Value, BackendError>> {
+    type Command = Parts;
+
+    async fn send(&self, commands: Vec<Parts>) -> Vec<Result<Value, BackendError>> {
         let mut state = self.0.lock().unwrap();
         let (bytes, sent) = &mut *state;
         // The last reply is missing now and then.
         let count = commands.len() - usize::from(bytes.below(16) == 15);
         let replies: Vec<_> = (0..count).map(|_| reply(bytes)).collect();
-        let names = commands.iter().map(|it| it.parts().next().unwrap_or_default().to_vec());
+        let names = commands.iter().map(|it| it.iter().next().unwrap_or_default().to_vec());
         let missing = BackendError::new(BackendErrorKind::Protocol, "no reply");
         let recorded =
             replies.iter().cloned().chain(std::iter::repeat_with(|| Err(missing.clone())));

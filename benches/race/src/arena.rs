@@ -44,10 +44,15 @@ impl Arena {
 
     /// Starts a worker on the first `count` nodes and returns without waiting.
     pub(crate) fn spawn(&self, job: &Job, count: usize) -> Outcome<Worker> {
+        self.spawn_by(Command::new(env::current_exe()?), job, count)
+    }
+
+    /// The same with the beginning of its command line.
+    pub(crate) fn spawn_by(&self, command: Command, job: &Job, count: usize) -> Outcome<Worker> {
         let nodes = &self.nodes[..count];
         let addresses = nodes.iter().map(RedisServer::address).collect();
         let pids = nodes.iter().filter_map(RedisServer::pid).map(|pid| pid.to_string()).collect();
-        Worker::spawn(&Job { addresses, pids, ..job.clone() })
+        Worker::spawn(command, &Job { addresses, pids, ..job.clone() })
     }
 
     /// The commands that all nodes have executed so far, including those within scripts. The reading itself is not
@@ -85,8 +90,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    fn spawn(job: &Job) -> Outcome<Self> {
-        let mut command = Command::new(env::current_exe()?);
+    fn spawn(mut command: Command, job: &Job) -> Outcome<Self> {
         command.arg("worker").args(job.words()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let orders = child.stdin.take().ok_or("a pipe is missing")?;

@@ -2,7 +2,8 @@
 //!
 //! `cargo xtask race [--quick] [--only MEASURE,…] [--repetitions R] [--publish]`. The program starts the nodes, and
 //! itself again for every sample: a contestant has a process of its own, so that its CPU time and its memory are its
-//! own. `cargo xtask race sizing` measures what a lock costs instead.
+//! own. `cargo xtask race sizing` measures what a lock costs instead, and `cargo xtask race instructions [--publish]
+//! [CONTESTANT…]` counts the instructions of a cycle, by valgrind.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for a terminal")]
 
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 mod arena;
 mod book;
 mod contest;
+mod instructions;
 mod measure;
 mod report;
 mod sizing;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let result = match words.split_first() {
         Some((first, rest)) if first == "worker" => worker::main(rest),
         Some((first, [])) if first == "sizing" => sizing::main(),
+        Some((first, only)) if first == "instructions" => instructions::main(only),
         _ => race(&words),
     };
     match result {

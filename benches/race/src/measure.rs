@@ -122,10 +122,11 @@ fn rotated<T: Copy>(all: &[T], repetition: usize) -> Vec<T> {
 }
 
 /// A job of one task on one thread.
-fn job(kind: &'static str, contestant: &str, time: Duration) -> Job {
+pub(crate) fn job(kind: &'static str, contestant: &str, time: Duration) -> Job {
     let (contestant, ttl) = (contestant.to_owned(), 10 * SECOND);
     let (hold, addresses, pids) = (Duration::from_millis(1), Vec::new(), Vec::new());
-    Job { kind, contestant, threads: 1, count: 1, first: 0, ttl, hold, time, addresses, pids }
+    let (threads, count, first, cycles) = (1, 1, 0, 0);
+    Job { kind, contestant, threads, count, first, ttl, hold, time, cycles, addresses, pids }
 }
 
 /// One task: it takes little time and varies much.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use allocation_counter::{measure, opt_out};
 use futures_util::{StreamExt as _, stream};
 use quorate::LockGuard;
 use quorate_tests::clock;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
 use crate::book::percentile;
@@ -28,15 +29,20 @@ pub(crate) struct Job {
     pub(crate) ttl: Duration,
     pub(crate) hold: Duration,
     pub(crate) time: Duration,
+    pub(crate) cycles: usize, // If no time ends it.
     pub(crate) addresses: Vec<String>,
     pub(crate) pids: Vec<String>,
 }
 
-const KINDS: [&str; 3] = ["cycle", "contend", "leases"];
+const KINDS: [&str; 4] = ["count", "cycle", "contend", "leases"];
+
+/// How many cycles are made while allocations are counted.
+const COUNTED: usize = 640;
 
 impl Job {
     pub(crate) fn words(&self) -> Vec<String> {
-        let numbers = [self.threads, self.count, self.first].map(|number| number.to_string());
+        let numbers = [self.threads, self.count, self.first, self.cycles];
+        let numbers = numbers.map(|number| number.to_string());
         let times = [self.ttl, self.hold, self.time].map(|time| time.as_nanos().to_string());
         let lists = [self.addresses.join(","), self.pids.join(",")];
         let names = [self.kind.to_owned(), self.contestant.clone()];
@@ -44,7 +50,8 @@ impl Job {
     }
 
     fn parse(words: &[String]) -> Outcome<Self> {
-        let [kind, contestant, threads, count, first, ttl, hold, time, addresses, pids] = words
+        let Ok([kind, contestant, threads, count, first, cycles, ttl, hold, time, addresses, pids]) =
+            <&[String; 11]>::try_from(words)
         else {
             return Err("not the words of a job".into());
         };
@@ -57,6 +64,7 @@ impl Job {
             threads: threads.parse()?,
             count: count.parse()?,
             first: first.parse()?,
+            cycles: cycles.parse()?,
             ttl: nanos(ttl)?,
             hold: nanos(hold)?,
             time: nanos(time)?,
@@ -73,15 +81,13 @@ pub(crate) fn main(words: &[String]) -> Outcome {
         _ => Builder::new_multi_thread(),
     };
     let runtime = builder.worker_threads(job.threads).enable_all().build()?;
-    runtime.block_on(async {
-        match &*job.contestant {
-            contest::BARE_REDIS => run::<ByHand<Redis>>(&job).await,
-            contest::BARE_FRED => run::<ByHand<Fred>>(&job).await,
-            contest::RSLOCK => run::<Rslock>(&job).await,
-            _ if job.kind == "leases" => leases(&job).await,
-            _ => run::<Quorate>(&job).await,
-        }
-    })
+    match &*job.contestant {
+        contest::BARE_REDIS => run::<ByHand<Redis>>(&runtime, &job),
+        contest::BARE_FRED => run::<ByHand<Fred>>(&runtime, &job),
+        contest::RSLOCK => run::<Rslock>(&runtime, &job),
+        _ if job.kind == "leases" => runtime.block_on(leases(&job)),
+        _ => run::<Quorate>(&runtime, &job),
+    }
 }
 
 /// Connects the contestant, and makes one cycle.
@@ -93,14 +99,44 @@ async fn connect<C: Contestant>(job: &Job) -> Outcome<Arc<C>> {
     Ok(Arc::new(contestant))
 }
 
-async fn run<C: Contestant>(job: &Job) -> Outcome {
-    let contestant = connect::<C>(job).await?;
+fn run<C: Contestant>(runtime: &Runtime, job: &Job) -> Outcome {
+    let contestant = runtime.block_on(connect::<C>(job))?;
     match job.kind {
-        "cycle" => cycle(&contestant, job).await?,
-        _ => contend_all(&contestant, job).await?,
+        "cycle" => runtime.block_on(cycle(&contestant, job))?,
+        "count" => count(runtime, &contestant, job)?,
+        _ => runtime.block_on(contend_all(&contestant, job))?,
     }
-    stop_at("done").await?;
-    contestant.close().await;
+    runtime.block_on(stop_at("done"))?;
+    runtime.block_on(contestant.close());
+    Ok(())
+}
+
+/// Makes as many cycles as the job says, without the work of counting allocations, and then some with it.
+fn count<C: Contestant>(runtime: &Runtime, contestant: &Arc<C>, job: &Job) -> Outcome {
+    let (mut made, mut counted) = (Ok(()), Ok(()));
+    opt_out(|| made = runtime.block_on(cycles(contestant, job.count, job.cycles)));
+    let allocated = measure(|| counted = runtime.block_on(cycles(contestant, job.count, COUNTED)));
+    metric("allocations", allocated.count_total as f64 / COUNTED as f64);
+    made.and(counted)
+}
+
+/// Makes so many cycles, an equal share in each task. Each has to succeed.
+async fn cycles<C: Contestant>(contestant: &Arc<C>, tasks: usize, cycles: usize) -> Outcome {
+    let one = |task| {
+        let contestant = Arc::clone(contestant);
+        tokio::spawn(async move {
+            for number in 0..cycles / tasks {
+                let held = contestant.acquire(&format!("race:count:{task}:{number}")).await;
+                let held = held.ok_or("a cycle failed")?;
+                contestant.release(held).await;
+            }
+            Outcome::Ok(())
+        })
+    };
+    let tasks: Vec<_> = (0..tasks).map(one).collect();
+    for task in tasks {
+        task.await??;
+    }
     Ok(())
 }
 

@@ -24,12 +24,11 @@ mod sides;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::attempt::{AttemptMachine, Loss, Outcome, RoundId};
 use crate::algorithm::fence::FencingToken;
-use crate::algorithm::lease::Ttl;
+use crate::algorithm::lease::{Ttl, earlier};
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::{Due, Slot, Wake};
@@ -53,6 +52,7 @@ pub(crate) struct Attempt {
     pub(crate) claim: Claim,
     /// How the claim is acquired.
     acquire: AcquireOptions,
+    node_timeout: Duration,
     pub(crate) end: PublishedEnd,
     /// When the first round was won, and the fencing token.
     won: OnceLock<(Instant, Option<FencingToken>)>,
@@ -140,7 +140,6 @@ pub(crate) struct Effects {
     now: Option<Instant>,
     given_on: GivenOn,
     wakers: Wakers,
-    givers: Vec<(u32, Waker)>,
     wake: Wake,
     events: Vec<Event>,
     is_over: bool,
@@ -165,10 +164,6 @@ impl Effects {
 impl Attempt {
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.manager.cluster
-    }
-
-    fn node_timeout(&self) -> Duration {
-        self.cluster().config.node_timeout(self.claim.ttl())
     }
 
     /// The fencing token of a lock that was won.
@@ -274,8 +269,9 @@ impl Actor for State {
         let attempts = &attempt.cluster().attempts;
         attempts.wake(effects.wake);
         effects.wakers.wake();
-        effects.givers.into_iter().for_each(|(_, task)| task.wake());
-        effects.events.into_iter().for_each(|event| event(attempt));
+        for event in effects.events {
+            event(attempt);
+        }
         if effects.is_over {
             attempts.remove(attempt.slot);
         }
@@ -293,6 +289,6 @@ impl Awaited for State {
 
     fn due(&self) -> Option<Instant> {
         let renewal = self.renewal.as_ref().and_then(|renewal| renewal.at);
-        [self.machine.next_timeout(), renewal, self.turn.due()].into_iter().flatten().min()
+        earlier(earlier(self.machine.next_timeout(), renewal), self.turn.due())
     }
 }

@@ -65,7 +65,7 @@ impl Cluster {
         let tag = Tag { node, number: 0, begun: now, kind, asks_server: false };
         let (slot, asked) = Asked::new();
         let sender = Arc::new(Settling { cluster: Arc::clone(self), slot: Arc::clone(&slot) });
-        let call = Call::new(operation, tag.clone(), sender);
+        let call = Call::new(operation, tag, sender);
         if let Err(not_sent) = self.nodes.begin(node, call, &*self.runtime, now) {
             slot.answered(tag, Err(not_sent.error), Some(now));
         }

@@ -1,11 +1,15 @@
 //! Commands and replies in the form of fred.
 
+use std::future::ready;
+
 use fred::bytes::Bytes;
+use fred::bytes_utils::Str;
 use fred::clients::Client;
 use fred::error::Error;
 use fred::interfaces::{ClientLike, KeysInterface};
 use fred::types::{self, ClusterHash, CustomCommand, Expiration, Resp3Frame, SetOptions};
-use quorate_protocol::{Command, Value};
+use futures_util::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
+use quorate_protocol::{Parts, Value, parts};
 
 use crate::error::is_reply;
 
@@ -13,24 +17,29 @@ use crate::error::is_reply;
 ///
 /// `SET` and `EXISTS` go by the typed methods, the first with its options in another order: fred writes
 /// several commands that it knows at once, and each custom one by itself.
-pub(crate) async fn exchange(client: &Client, command: &Command) -> Result<Value, Error> {
-    let parts: Vec<&[u8]> = command.parts().collect();
-    let value = |part: &[u8]| types::Value::Bytes(Bytes::copy_from_slice(part));
+pub(crate) fn exchange(client: &Client, command: Parts) -> BoxFuture<'_, Result<Value, Error>> {
+    // The arguments share the buffer of the command.
+    let buffer = Bytes::from(command.into_buffer());
+    let parts: Vec<&[u8]> = parts(&buffer).collect();
+    let value = |part: &[u8]| types::Value::Bytes(buffer.slice_ref(part));
     if let [b"SET", key, token, b"NX", b"PX", ttl, ref get @ ..] = parts[..]
         && let Some(ttl) = std::str::from_utf8(ttl).ok().and_then(|ttl| ttl.parse().ok())
     {
         let (expiry, options) = (Some(Expiration::PX(ttl)), Some(SetOptions::NX));
-        return of_typed(client.set(key, value(token), expiry, options, !get.is_empty()).await);
+        let key = buffer.slice_ref(key);
+        return client
+            .set(key, value(token), expiry, options, !get.is_empty())
+            .map(of_typed)
+            .boxed();
     }
     if let [b"EXISTS", key] = parts[..] {
-        return of_typed(client.exists(key).await);
+        return client.exists(buffer.slice_ref(key)).map(of_typed).boxed();
     }
-    let [name, arguments @ ..] = &parts[..] else { return Ok(Value::Nil) };
-    let name = String::from_utf8_lossy(name).into_owned();
+    let [name, arguments @ ..] = &parts[..] else { return ready(Ok(Value::Nil)).boxed() };
+    let name = Str::from_inner(buffer.slice_ref(name)).unwrap_or_default();
     let name = CustomCommand::new(name, ClusterHash::default(), false);
     let arguments = arguments.iter().map(|part| value(part)).collect::<Vec<_>>();
-    let frame = client.custom_raw(name, arguments).await?;
-    Ok(of_frame(frame))
+    client.custom_raw(name, arguments).map_ok(of_frame).boxed()
 }
 
 fn of_frame(frame: Resp3Frame) -> Value {

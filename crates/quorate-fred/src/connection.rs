@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::mem;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, ready};
@@ -20,7 +20,7 @@ use fred::types::client::Invalidation;
 use fred::types::config::{Config, ConnectionConfig};
 use futures_util::future::{BoxFuture, Either, FutureExt, Shared, maybe_done, select};
 use quorate_core::BackendError;
-use quorate_protocol::{Command, Connection, Push, Value};
+use quorate_protocol::{Connection, Parts, Push, Value};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -90,10 +90,12 @@ impl fmt::Debug for FredConnection {
 }
 
 impl Connection for FredConnection {
-    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Value, BackendError>> {
-        let exchanges = commands.iter().map(|command| exchange(&self.client, command));
+    type Command = Parts;
+
+    async fn send(&self, commands: Vec<Parts>) -> Vec<Result<Value, BackendError>> {
+        let exchanges = commands.into_iter().map(|command| exchange(&self.client, command));
         let answers = in_order(exchanges, self.end.clone()).await;
-        let mut replies = Vec::with_capacity(commands.len());
+        let mut replies = Vec::with_capacity(answers.len());
         for answer in answers {
             let answer = answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Canceled, "")));
             replies.push(match answer {
@@ -125,33 +127,33 @@ impl Drop for FredConnection {
 
 /// Polls each future once, in order, and then awaits them one after the other, until `end`. `None`: a command that has
 /// no reply by then never gets one.
-async fn in_order<F: Future>(
+async fn in_order<F: Future + Unpin>(
     futures: impl Iterator<Item = F>,
     mut end: impl Future + Unpin,
 ) -> Vec<Option<F::Output>> {
-    let mut begun: Vec<_> = futures.map(|future| Box::pin(maybe_done(future))).collect();
+    let mut begun: Vec<_> = futures.map(maybe_done).collect();
     let (mut is_handed_over, mut done) = (false, 0);
     poll_fn(|context| {
         if !mem::replace(&mut is_handed_over, true) {
             for future in &mut begun {
-                let _ = future.as_mut().poll(context);
+                let _ = future.poll_unpin(context);
             }
         }
         while let Some(future) = begun.get_mut(done)
-            && future.as_mut().poll(context).is_ready()
+            && future.poll_unpin(context).is_ready()
         {
             done += 1;
         }
         if done < begun.len() {
             ready!(end.poll_unpin(context));
             for future in &mut begun {
-                let _ = future.as_mut().poll(context);
+                let _ = future.poll_unpin(context);
             }
         }
         Poll::Ready(())
     })
     .await;
-    begun.iter_mut().map(|future| future.as_mut().take_output()).collect()
+    begun.iter_mut().map(|future| Pin::new(future).take_output()).collect()
 }
 
 /// Why the task that drives a connection has ended.
@@ -210,7 +212,8 @@ mod tests {
     #[tokio::test]
     async fn after_the_end_only_what_is_there_is_an_answer() {
         let there = |number| async move { if number == 1 { pending().await } else { number } };
-        let replies = in_order((0..3).map(there), std::future::ready(())).await;
+        let replies =
+            in_order((0..3).map(|number| there(number).boxed()), std::future::ready(())).await;
         assert_eq!(replies, [Some(0), None, Some(2)]);
     }
 }

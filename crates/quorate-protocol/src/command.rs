@@ -1,49 +1,24 @@
-//! A command as a plain value.
+//! A command: how it is written, and as a plain value.
 
 use std::fmt;
 
-/// One command: its name and its arguments, in one buffer.
-///
-/// `Debug` shows the name and no argument: an argument may be a token (A6).
-#[derive(Clone, PartialEq, Eq)]
-pub struct Command {
-    /// Each part with its length in front, as four bytes.
-    data: Vec<u8>,
-    parts: usize,
-}
-
-impl Command {
+/// One command, in the form of a client.
+pub trait Command: Sized + Send + Sync + 'static {
     /// A command without arguments, and with room for `size` bytes of them.
     #[must_use]
-    pub fn new(name: &str, size: usize) -> Self {
-        let data = Vec::with_capacity(name.len() + size + 8 * LENGTH);
-        Self { data, parts: 0 }.arg(name)
-    }
+    fn new(name: &str, size: usize) -> Self;
 
     /// Appends an argument.
-    ///
-    /// An argument over 4 GiB, which no server takes, is left empty.
     #[must_use]
-    pub fn arg(self, part: impl AsRef<[u8]>) -> Self {
-        self.joined(&[part.as_ref()])
-    }
+    fn arg(self, part: impl AsRef<[u8]>) -> Self;
 
-    /// Appends an argument that is made of several pieces.
+    /// About as many bytes as it has on the wire.
     #[must_use]
-    pub(crate) fn joined(mut self, pieces: &[&[u8]]) -> Self {
-        let length = pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        let length = u32::try_from(length).unwrap_or_default();
-        self.data.extend_from_slice(&length.to_le_bytes());
-        if length > 0 {
-            pieces.iter().for_each(|piece| self.data.extend_from_slice(piece));
-        }
-        self.parts += 1;
-        self
-    }
+    fn size(&self) -> usize;
 
     /// Appends a number in decimal digits.
     #[must_use]
-    pub fn number(self, mut number: u64) -> Self {
+    fn number(self, mut number: u64) -> Self {
         let (mut digits, mut start) = ([b'0'; 20], 20);
         while number > 0 || start == 20 {
             start -= 1;
@@ -52,35 +27,66 @@ impl Command {
         }
         self.arg(&digits[start..])
     }
+}
 
-    /// How many parts there are, the name included.
-    #[must_use]
-    pub const fn count(&self) -> usize {
-        self.parts
-    }
+/// A command as its parts, which are its name and its arguments, in one buffer.
+///
+/// `Debug` shows the name and no argument: an argument may be a token (A6).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Parts {
+    /// Each part with its length in front, as four bytes.
+    buffer: Vec<u8>,
+}
 
+impl Parts {
     /// The parts, the name first.
-    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.data.as_slice();
-        std::iter::from_fn(move || {
-            let (length, after) = rest.split_first_chunk::<LENGTH>()?;
-            let (part, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-            rest = after;
-            Some(part)
-        })
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        parts(&self.buffer)
     }
 
-    /// About as many bytes as it has on the wire.
+    /// The buffer, for [`parts`].
     #[must_use]
-    pub fn size(&self) -> usize {
-        self.data.len()
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.buffer
     }
 }
 
-impl fmt::Debug for Command {
+impl Command for Parts {
+    fn new(name: &str, size: usize) -> Self {
+        let buffer = Vec::with_capacity(name.len() + size + 8 * LENGTH);
+        Self { buffer }.arg(name)
+    }
+
+    /// An argument over 4 GiB, which no server takes, is left empty.
+    fn arg(mut self, part: impl AsRef<[u8]>) -> Self {
+        let part = part.as_ref();
+        let (length, part) =
+            u32::try_from(part.len()).map_or((0, &[][..]), |length| (length, part));
+        self.buffer.extend_from_slice(&length.to_le_bytes());
+        self.buffer.extend_from_slice(part);
+        self
+    }
+
+    fn size(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
+/// The parts of a command in its buffer, the name first.
+pub fn parts(buffer: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = buffer;
+    std::iter::from_fn(move || {
+        let (length, after) = rest.split_first_chunk::<LENGTH>()?;
+        let (part, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        rest = after;
+        Some(part)
+    })
+}
+
+impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.parts().next().unwrap_or_default();
-        write!(f, "Command({}, {} arguments)", name.escape_ascii(), self.parts.saturating_sub(1))
+        let name = self.iter().next().unwrap_or_default();
+        write!(f, "Parts({}, {} arguments)", name.escape_ascii(), self.iter().skip(1).count())
     }
 }
 
@@ -93,24 +99,24 @@ mod tests {
 
     #[test]
     fn parts_come_back_as_they_were_given() {
-        let command = Command::new("SET", 0).arg(b"a\0b").arg("").number(0).arg(vec![7; 70_000]);
-        let parts: Vec<&[u8]> = command.parts().collect();
+        let command = Parts::new("SET", 0).arg(b"a\0b").arg("").number(0).arg(vec![7; 70_000]);
+        let parts: Vec<&[u8]> = command.iter().collect();
         assert_eq!(parts[..4], [&b"SET"[..], b"a\0b", b"", b"0"]);
-        assert_eq!((parts[4].len(), parts.len(), command.count()), (70_000, 5, 5));
+        assert_eq!((parts[4].len(), parts.len()), (70_000, 5));
         assert_eq!(command.size(), 70_000 + 3 + 3 + 1 + 5 * 4);
     }
 
     #[test]
     fn digits_are_those_of_the_number() {
         for number in [0, 1, 9, 10, 42, 30_000, 1_000_000_007, u64::MAX] {
-            let command = Command::new("X", 0).number(number);
-            assert_eq!(command.parts().nth(1), Some(number.to_string().as_bytes()));
+            let command = Parts::new("X", 0).number(number);
+            assert_eq!(command.iter().nth(1), Some(number.to_string().as_bytes()));
         }
     }
 
     #[test]
     fn a6_debug_shows_no_argument() {
-        let command = Command::new("GET", 0).arg("s3cret");
-        assert_eq!(format!("{command:?}"), "Command(GET, 1 arguments)");
+        let command = Parts::new("GET", 0).arg("s3cret");
+        assert_eq!(format!("{command:?}"), "Parts(GET, 1 arguments)");
     }
 }

@@ -63,6 +63,9 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
 /// A command that was given up must not leave after a reconnect: it could set a key after the release
 /// that undoes it.
 pub trait Connection: Send + Sync + 'static {
+    /// A command in the form of this client; [`Parts`](crate::Parts) if it has none.
+    type Command: Command;
+
     /// Sends commands as one pipeline, and returns what came back for each, in order.
     ///
     /// The **first poll** hands all commands to the client, behind those of every earlier first poll.
@@ -78,7 +81,7 @@ pub trait Connection: Send + Sync + 'static {
     /// Dropping the future after its first poll may or may not stop the commands.
     fn send(
         &self,
-        commands: Vec<Command>,
+        commands: Vec<Self::Command>,
     ) -> impl Future<Output = Vec<Result<Value, BackendError>>> + Send;
 
     /// Whether the connection has ended. Once true, it stays true, and every [`send`](Self::send) ends.

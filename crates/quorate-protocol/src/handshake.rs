@@ -45,9 +45,9 @@ pub async fn handshake(connection: &impl Connection) -> Result<Features, Backend
 
 impl Purpose {
     /// As [`handshake`]; for watches it switches client tracking on.
-    pub(crate) async fn handshake(
+    pub(crate) async fn handshake<C: Connection>(
         self,
-        connection: &impl Connection,
+        connection: &C,
     ) -> Result<Features, BackendError> {
         match self {
             Self::Commands => handshake(connection).await,
@@ -55,7 +55,7 @@ impl Purpose {
                 Err(BackendError::unsupported("nothing can be watched without RESP3"))
             }
             Self::Watches => {
-                let tracking = Command::new("CLIENT", 16).arg("TRACKING").arg("ON");
+                let tracking = C::Command::new("CLIENT", 16).arg("TRACKING").arg("ON");
                 let reply = connection.send(vec![tracking]).await.pop();
                 match read(reply.unwrap_or_else(no_reply)) {
                     Ok(_) => Ok(Features::new(Ok(By::Sha))),
@@ -67,21 +67,21 @@ impl Purpose {
 }
 
 /// The commands that load all scripts, those for full servers last.
-pub(crate) fn loads(when_full: bool) -> impl Iterator<Item = Command> {
+pub(crate) fn loads<C: Command>(when_full: bool) -> impl Iterator<Item = C> {
     let when_full = WHEN_FULL.into_iter().filter(move |_| when_full);
     SCRIPTS.into_iter().chain(when_full).map(Script::load)
 }
 
-fn questions() -> Vec<Command> {
+fn questions<C: Command>() -> Vec<C> {
     let mut random = [0; 8];
     // Without random bytes, another connection may have the same key, with the same value.
     let _ = os_random(&mut random);
     let key = format!("{KEY}:{:016x}", u64::from_le_bytes(random));
     let set = |condition, ttl| {
-        let command = Command::new("SET", 64).arg(&key).arg(&key).arg(condition);
+        let command = C::new("SET", 64).arg(&key).arg(&key).arg(condition);
         command.arg("PX").number(ttl)
     };
-    let run = |by| PROBE.run(by, 1, key.len()).arg(&key);
+    let run = |by| PROBE.run::<C>(by, 1, key.len()).arg(&key);
     let delete = |how: CompareAndDelete| how.command(key.as_bytes(), key.as_bytes());
     // A proxy, or a server that calls itself Redis 7, may reply nil to the second one, and a nil is a grant (Q4).
     let mut commands = vec![set("NX", 1_000).arg("GET"), set("NX", 1_000).arg("GET"), set("XX", 1)];

@@ -48,7 +48,7 @@ mod value;
 pub use address::{ConnectError, Scheme, without_secrets};
 pub use batcher::Limits;
 pub use carrier::Carrier;
-pub use command::Command;
+pub use command::{Command, Parts, parts};
 pub use connection::{Connection, Dial};
 pub use connections::Connections;
 pub use credentials::{CredentialSource, Credentials};

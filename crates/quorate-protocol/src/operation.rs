@@ -51,9 +51,9 @@ pub(crate) enum Form {
 /// What follows.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Step {
+pub(crate) enum Step<C> {
     /// This command leaves.
-    Send(Command, Form),
+    Send(C, Form),
     /// The call is answered.
     Done(CallResult),
 }
@@ -97,7 +97,7 @@ static EXTEND: Script = Script::new(concat!(
 ));
 
 /// The first command, or the answer to an operation that this server cannot carry out.
-pub(crate) fn first(operation: &Operation, features: &Features) -> Step {
+pub(crate) fn first<C: Command>(operation: &Operation, features: &Features) -> Step<C> {
     if let Some(lack) = features.lack_of(operation) {
         return not_sent(lack);
     }
@@ -122,7 +122,7 @@ pub(crate) fn first(operation: &Operation, features: &Features) -> Step {
         Operation::Hint { key, mode } => Step::Send(queue::hint(key, *mode), Form::Plain),
         Operation::Watch { .. } => {
             let key = watched_key(operation).unwrap_or_default();
-            Step::Send(Command::new("GET", key.len()).arg(key), Form::Plain)
+            Step::Send(C::new("GET", key.len()).arg(key), Form::Plain)
         }
         Operation::ServerId => Step::Send(features::info("server"), Form::Plain),
         Operation::Describe => Step::Send(describe::fsync(), Form::Config),
@@ -131,12 +131,12 @@ pub(crate) fn first(operation: &Operation, features: &Features) -> Step {
 }
 
 /// What follows the reply to a command of this form.
-pub(crate) fn next(
+pub(crate) fn next<C: Command>(
     operation: &Operation,
     form: Form,
     reply: Value,
     features: &mut Features,
-) -> Step {
+) -> Step<C> {
     if let (Operation::Acquire(claim, _), Form::Plain, Value::Nil) = (operation, form, &reply) {
         return Step::Send(acquire::holder(claim), Form::Holder);
     }
@@ -216,16 +216,9 @@ pub(crate) fn next(
 
 /// The answer to a call whose connection ended before its next command, of this form, left. `None`: it begins again,
 /// with its first command.
-pub(crate) fn end(
-    operation: &Operation,
-    form: Form,
-    features: &mut Features,
-) -> Option<CallResult> {
+pub(crate) fn end(form: Form, features: &Features) -> Option<CallResult> {
     // A node that has refused is not asked for the lock a second time (C6).
-    match (form == Form::Holder).then(|| next(operation, form, Value::Nil, features)) {
-        Some(Step::Done(answer)) => Some(answer),
-        _ => None,
-    }
+    (form == Form::Holder).then(|| Ok(named(acquire::refusal(&Value::Nil), features)))
 }
 
 /// Whether a second command could set a key behind the command that undoes the first.
@@ -233,14 +226,14 @@ const fn sets_a_key(operation: &Operation) -> bool {
     matches!(operation, Operation::Acquire(..) | Operation::Refresh { .. })
 }
 
-fn scripted(operation: &Operation, features: &Features) -> Step {
+fn scripted<C: Command>(operation: &Operation, features: &Features) -> Step<C> {
     match &features.scripts {
         Ok(by) => script(operation, *by, features),
         Err(missing) => not_sent(missing),
     }
 }
 
-fn script(operation: &Operation, by: By, features: &Features) -> Step {
+fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Step<C> {
     let when_full = features.runs_when_full;
     let command = match operation {
         Operation::Acquire(claim, _)
@@ -258,7 +251,9 @@ fn script(operation: &Operation, by: By, features: &Features) -> Step {
             (None, Some(hint)) => fence::acquire(by, claim, hint),
             (None, None) => acquire::several(by, claim),
         },
-        Operation::Extend(claim, _) => EXTEND.of_claim(by, claim).number(claim.ttl().as_millis()),
+        Operation::Extend(claim, _) => {
+            EXTEND.of_claim::<C>(by, claim).number(claim.ttl().as_millis())
+        }
         Operation::Raise(claim, number) => fence::raise(by, claim, *number),
         Operation::Release(claim, options) => match options.raise_to {
             Some(number) => fence::release(by, claim, number),
@@ -328,7 +323,7 @@ fn named(mut reply: Reply, features: &Features) -> CallReply {
     CallReply::Voted(reply)
 }
 
-fn not_sent(error: &BackendError) -> Step {
+fn not_sent<C>(error: &BackendError) -> Step<C> {
     Step::Done(Err(error.clone().not_sent()))
 }
 

@@ -29,23 +29,23 @@ impl Script {
     }
 
     /// The command without its keys and arguments. `size`: the bytes of those.
-    pub(crate) fn run(&self, by: By, keys: usize, size: usize) -> Command {
+    pub(crate) fn run<C: Command>(&self, by: By, keys: usize, size: usize) -> C {
         let (name, script) = match by {
             By::Sha => ("EVALSHA", self.sha1()),
             By::Text => ("EVAL", self.text),
         };
-        Command::new(name, script.len() + size + 4).arg(script).number(keys as u64)
+        C::new(name, script.len() + size + 4).arg(script).number(keys as u64)
     }
 
     /// The command with the keys and the token of a claim.
-    pub(crate) fn of_claim(&self, by: By, claim: &Claim) -> Command {
+    pub(crate) fn of_claim<C: Command>(&self, by: By, claim: &Claim) -> C {
         let (keys, token) = (claim.keys(), claim.token().as_bytes());
-        self.run(by, keys.len(), size_of(keys) + token.len() + 16).keys(keys).arg(token)
+        self.run::<C>(by, keys.len(), size_of(keys) + token.len() + 16).keys(keys).arg(token)
     }
 
     /// The command that loads the script.
-    pub(crate) fn load(&self) -> Command {
-        Command::new("SCRIPT", self.text.len() + 4).arg("LOAD").arg(self.text)
+    pub(crate) fn load<C: Command>(&self) -> C {
+        C::new("SCRIPT", self.text.len() + 4).arg("LOAD").arg(self.text)
     }
 
     fn sha1(&self) -> &str {
@@ -53,12 +53,15 @@ impl Script {
     }
 }
 
-impl Command {
+/// Arguments that are keys.
+pub(crate) trait Keys: Command {
     /// Appends keys.
-    pub(crate) fn keys(self, keys: &[Key]) -> Self {
+    fn keys(self, keys: &[Key]) -> Self {
         keys.iter().fold(self, |command, key| command.arg(key.as_bytes()))
     }
 }
+
+impl<C: Command> Keys for C {}
 
 /// The bytes of keys in a command.
 pub(crate) fn size_of(keys: &[Key]) -> usize {

@@ -74,8 +74,38 @@ impl RedisConnection {
     }
 }
 
+/// A command of redis-rs, and about its bytes on the wire.
+pub struct Packed {
+    command: Cmd,
+    size: usize,
+}
+
+impl Command for Packed {
+    fn new(name: &str, size: usize) -> Self {
+        Self { command: Cmd::with_capacity(8, name.len() + size), size: 0 }.arg(name)
+    }
+
+    fn arg(mut self, part: impl AsRef<[u8]>) -> Self {
+        self.command.arg(part.as_ref());
+        self.size += part.as_ref().len() + 8;
+        self
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl fmt::Debug for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packed").field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
 impl Connection for RedisConnection {
-    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Value, BackendError>> {
+    type Command = Packed;
+
+    async fn send(&self, commands: Vec<Packed>) -> Vec<Result<Value, BackendError>> {
         let count = commands.len();
         if self.is_closed() {
             let text = "the connection has ended";
@@ -83,10 +113,9 @@ impl Connection for RedisConnection {
             return vec![Err(error); count];
         }
         let mut pipeline = Pipeline::with_capacity(count);
-        for command in &commands {
-            pipeline.add_command(packed(command));
+        for packed in commands {
+            pipeline.add_command(packed.command);
         }
-        drop(commands);
         let mut connection = self.connection.clone();
         // Unlike `query_async`, it returns an error reply in its place among the others.
         match connection.send_packed_commands(&pipeline, 0, count).await {
@@ -113,14 +142,6 @@ impl fmt::Debug for RedisConnection {
             .field("is_closed", &self.is_closed())
             .finish_non_exhaustive()
     }
-}
-
-fn packed(command: &Command) -> Cmd {
-    let mut packed = Cmd::with_capacity(command.count(), command.size());
-    for part in command.parts() {
-        packed.arg(part);
-    }
-    packed
 }
 
 /// Passes on what redis-rs pushes. redis-rs drops it when the connection ends, for whatever reason.

@@ -114,6 +114,6 @@ pub use redis;
 pub use self::builder::{
     Builder, PooledNode, RedisNode, builder, connect, from_pool, pooled, sentinel,
 };
-pub use self::connection::RedisConnection;
+pub use self::connection::{Packed, RedisConnection};
 pub use self::dial::{IntoDial, RedisDial};
 pub use self::pool::Pooled;

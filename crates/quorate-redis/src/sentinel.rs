@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, Stream};
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Command, ConnectError, Connection as _, Value, error_of_reply};
+use quorate_protocol::{Command as _, ConnectError, Connection as _, Value, error_of_reply};
 use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::time::timeout;
 
 use crate::address;
-use crate::connection::RedisConnection;
+use crate::connection::{Packed, RedisConnection};
 use crate::server::Server;
 
 /// A group of servers whose sentinels say which of them is the primary.
@@ -114,7 +114,7 @@ impl Group {
 
     async fn ask(&self, sentinel: &Server) -> Result<(String, u16), BackendError> {
         let connection = sentinel.open(sentinel.info().await?, drop).await?;
-        let command = Command::new("SENTINEL", 40 + self.name.len());
+        let command = Packed::new("SENTINEL", 40 + self.name.len());
         let command = command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let nonsense = || BackendError::new(BackendErrorKind::Protocol, "the reply is no address");
         match ask(&connection, command).await? {
@@ -137,7 +137,7 @@ impl Group {
 
 /// Refuses a server that is no primary: a sentinel may not have heard of the failover yet.
 pub(crate) async fn check_role(connection: &RedisConnection) -> Result<(), BackendError> {
-    match ask(connection, Command::new("ROLE", 0)).await? {
+    match ask(connection, Packed::new("ROLE", 0)).await? {
         Value::List(parts) if parts.first().is_some_and(|role| is_text(role, b"master")) => Ok(()),
         _ => {
             let text = "the server that the sentinels name is no primary";
@@ -151,7 +151,7 @@ fn is_text(value: &Value, text: &[u8]) -> bool {
 }
 
 /// The reply to one command.
-async fn ask(connection: &RedisConnection, command: Command) -> Result<Value, BackendError> {
+async fn ask(connection: &RedisConnection, command: Packed) -> Result<Value, BackendError> {
     match connection.send(vec![command]).await.pop().transpose()? {
         Some(Value::Error(text)) => Err(error_of_reply(&text)),
         Some(reply) => Ok(reply),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quorate_core::BackendError;
 use quorate_protocol::{
-    Command, ConnectError, Connection as _, CredentialSource, Credentials, Push, Value,
+    Command as _, ConnectError, Connection as _, CredentialSource, Credentials, Push, Value,
 };
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
@@ -15,7 +15,7 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, Redi
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use redis::{ConnectionAddr, TlsCertificates};
 
-use crate::connection::{Listener, RedisConnection};
+use crate::connection::{Listener, Packed, RedisConnection};
 use crate::error::{lacks_resp3, of_connect};
 
 /// A server by its address, or by the address that it will have. `Debug` shows the name alone.
@@ -101,7 +101,7 @@ impl Server {
         };
         if self.database != 0 {
             let database = self.database.to_string();
-            let select = Command::new("SELECT", database.len()).arg(database);
+            let select = Packed::new("SELECT", database.len()).arg(database);
             if let Some(Value::Error(text)) =
                 connection.send(vec![select]).await.pop().transpose()?
             {

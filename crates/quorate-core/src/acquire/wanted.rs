@@ -97,11 +97,11 @@ impl Wanted {
         };
         wishes.hold_limit = config.parse_hold_limit(wishes.hold_limit)?;
         let keys = resources.as_slice().iter().map(|name| Key::new(prefix, name));
-        let mut keys: Vec<Key> = keys.collect();
+        let mut keys: Arc<[Key]> = keys.collect();
         if keys.iter().any(|key| key.is_reserved(prefix)) {
             return Err(InvalidResource::Reserved.into());
         }
-        keys.sort_unstable();
+        Arc::make_mut(&mut keys).sort_unstable();
         let label = wishes.label.take().transpose()?.or_else(|| config.label.clone());
         let lacking = |ability| cluster.nodes.lacking(ability).map(ToString::to_string);
         if wishes.mode == Mode::Shared {
@@ -117,7 +117,7 @@ impl Wanted {
             Some(node) => Err(InvalidRequest::Fencing { node }),
             None => {
                 let set = wishes.is_choice.then(|| NameSet::new(&keys)).flatten();
-                Ok(Self { keys: keys.into(), set, ttl, label, wishes })
+                Ok(Self { keys, set, ttl, label, wishes })
             }
         }
     }

@@ -53,7 +53,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::fence::FencingToken;
-use super::lease::{Ttl, saturating_add};
+use super::lease::{Ttl, earlier, saturating_add};
 use super::quorum::NodeId;
 
 pub use super::node_set::NodeSet;
@@ -402,13 +402,15 @@ impl<E: Clone> AttemptMachine<E> {
     /// When to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
+        if self.is_quiescent() {
+            return None;
+        }
         let Timers { round, resend, bound, last } = self.timers;
         let of_phase = match self.phase {
             Phase::Lapsed { until } => Some(until),
             _ => self.valid_until(),
         };
-        let timers = [round, resend, bound, last, of_phase];
-        timers.into_iter().flatten().min().filter(|_| !self.is_quiescent())
+        [round, resend, bound, last].into_iter().fold(of_phase, earlier)
     }
 
     /// Whether the attempt has ended and nothing is in flight or to be released, or the last timer has
@@ -514,6 +516,12 @@ impl<E: Clone> AttemptMachine<E> {
             Some(_) => self.select(Node::awaits_back),
             None => NodeSet::default(),
         }
+    }
+
+    /// The settings that it was given.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// What is known of the keys at a node.

@@ -170,6 +170,14 @@ impl SafetyMargin {
     }
 }
 
+/// The earlier of two times that may be there.
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// `start + after`. Where that cannot be represented: `start` and a hundred years; else `start`.
 pub(crate) fn saturating_add(start: Instant, after: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

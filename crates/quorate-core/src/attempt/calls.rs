@@ -60,10 +60,10 @@ impl State {
         let (cluster, node) = (attempt.cluster(), id.node());
         let (operation, kind) = operation(attempt, node, message);
         let tag = Tag { node, number: id.number(), begun: now, kind, asks_server: false };
-        let call = Call::new(operation, tag.clone(), Arc::<Attempt>::clone(attempt));
+        let call = Call::new(operation, tag, Arc::<Attempt>::clone(attempt));
         match cluster.nodes.begin(node, call, &*cluster.runtime, now) {
             Ok(silent) => {
-                if silent >= attempt.node_timeout()
+                if silent >= attempt.node_timeout
                     && cluster.nodes.note_silent(node, now) == Change::Fails
                 {
                     effects.tell(move |attempt| {
@@ -130,7 +130,7 @@ impl State {
             set_bit(&attempt.queued, tag.node, false);
         }
         // The answer to a round that is lost already: the error of the request says it (A4).
-        let votes = matches!(tag.kind, CallKind::SetsTtl(_));
+        let votes = tag.kind.sets_ttl();
         if votes && self.machine.has_ended() && attempt.won.get().is_none() {
             self.late.push((tag.node, outcome.clone()));
         }
@@ -157,7 +157,7 @@ impl State {
         effects: &mut Effects,
     ) {
         attempt.given_up.fetch_or(NodeSet::from_iter([node]).bits(), Ordering::SeqCst);
-        effects.givers.append(&mut attempt.givers.take());
+        effects.wakers.add(attempt.givers.take());
         self.note_may_hold(attempt, node, now);
         effects.tell(move |attempt| {
             let name = attempt.cluster().nodes.name(node);
@@ -201,17 +201,17 @@ fn operation(attempt: &Attempt, node: NodeId, message: Message) -> (Operation, C
     let claim = |ttl: Ttl| attempt.claim.with_ttl(ttl);
     match message {
         Message::Acquire { ttl } => {
-            (Operation::Acquire(claim(ttl), attempt.acquire), CallKind::SetsTtl("acquire"))
+            (Operation::Acquire(claim(ttl), attempt.acquire), CallKind::Acquire)
         }
         // No fencing number, and no guard: the votes of the others prove who the holder is.
         Message::Repair { ttl } => {
-            (Operation::Acquire(claim(ttl), AcquireOptions::default()), CallKind::Other("repair"))
+            (Operation::Acquire(claim(ttl), AcquireOptions::default()), CallKind::Repair)
         }
         Message::Extend { ttl } => {
-            (Operation::Extend(claim(ttl), ExtendOptions::default()), CallKind::SetsTtl("extend"))
+            (Operation::Extend(claim(ttl), ExtendOptions::default()), CallKind::Extend)
         }
         Message::Raise { token } => {
-            (Operation::Raise(attempt.claim.clone(), token), CallKind::Other("raise"))
+            (Operation::Raise(attempt.claim.clone(), token), CallKind::Raise)
         }
         Message::Release { highest } => {
             // An adopted lock has a token also where a node keeps no numbers.
@@ -237,7 +237,7 @@ fn tell_settled(
             ("failed", Some(error))
         }
     };
-    let vote = if latency > attempt.node_timeout() { "silent" } else { vote };
+    let vote = if latency > attempt.node_timeout { "silent" } else { vote };
     let (node, operation) = (attempt.cluster().nodes.name(node), kind.name());
     telemetry::call_settled(node, operation, vote, Some(latency), error.as_ref());
     match (change, &error) {

@@ -212,7 +212,7 @@ impl State {
         let [queued, left_late] = [&attempt.queued, &attempt.left_late]
             .map(|nodes| NodeSet::of_bits(nodes.load(Ordering::Relaxed)));
         // The queue of a node that does not answer may never move.
-        let (nodes, node_timeout) = (&attempt.cluster().nodes, attempt.node_timeout());
+        let (nodes, node_timeout) = (&attempt.cluster().nodes, attempt.node_timeout);
         let moves = |node: &NodeId| nodes.silence(*node, node_timeout, now).is_none();
         let queued = queued.iter().filter(moves).collect();
         self.machine.note_queued(queued, left_late);
@@ -277,7 +277,7 @@ impl State {
         }
         let was_held = attempt.won.get().is_some();
         if !self.turn.has_releases() {
-            let times = (now, saturating_add(now, attempt.node_timeout()));
+            let times = (now, saturating_add(now, attempt.node_timeout));
             self.turn.begin_releases(attempt.slot, was_held, times, |at, key| {
                 ask_gate(attempt, key, FIRST_HINT - at, now)
             });
@@ -294,7 +294,7 @@ impl State {
             return;
         }
         effects.is_over = true;
-        effects.givers.append(&mut attempt.givers.take());
+        effects.wakers.add(attempt.givers.take());
         self.wakers.move_into(&mut effects.wakers);
         let unsettled = self.machine.unsettled();
         unsettled.iter().for_each(|node| self.note_may_hold(attempt, node, now));

@@ -73,11 +73,13 @@ impl Attempt {
         state: State,
         now: Instant,
     ) -> Option<Arc<Self>> {
+        let node_timeout = state.machine.settings().node_timeout;
         let attempt = manager.cluster.attempts.register(|slot| {
             Arc::new(Self {
                 manager: Arc::clone(manager),
                 claim,
                 acquire: options.acquire,
+                node_timeout,
                 end: PublishedEnd::new(now),
                 won: OnceLock::new(),
                 queued: AtomicU64::new(0),

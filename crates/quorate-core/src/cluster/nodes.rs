@@ -218,7 +218,7 @@ impl Nodes {
             self.find_twins();
             health = self.health(tag.node);
         }
-        if let (CallKind::SetsTtl(_), Ok(_), Some(twin)) = (tag.kind, &result, health.twin) {
+        if let (true, Ok(_), Some(twin)) = (tag.kind.sets_ttl(), &result, health.twin) {
             let text = format!("this is the same server as {}", self.nodes[twin].name);
             result = Err(BackendError::new(BackendErrorKind::Identity, text));
         }

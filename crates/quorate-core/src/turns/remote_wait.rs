@@ -87,7 +87,6 @@ pub(crate) enum WaitInput {
 #[derive(Default)]
 pub(crate) struct WaitEffects {
     wakers: Wakers,
-    givers: Vec<(u32, Waker)>,
     hint: Option<(bool, Instant)>,
     wake: Wake,
     is_over: bool,
@@ -305,7 +304,6 @@ impl Actor for WaitState {
             (wait.on_hint)(others_wait, at);
         }
         effects.wakers.wake();
-        effects.givers.into_iter().for_each(|(_, giver)| giver.wake());
         wait.cluster.attempts.wake(effects.wake);
         if effects.is_over {
             wait.cluster.attempts.remove(wait.slot);

@@ -72,6 +72,8 @@ struct Queues {
     queues: HashMap<Key, KeyQueue>,
     /// Queues that are kept for what they remember, and until when.
     lingering: VecDeque<(Instant, Key)>,
+    /// When names were released last: of [`RELEASES`] names at most.
+    releases: HashMap<Key, Instant>,
     last_task: u64,
     is_closed: bool,
 }
@@ -158,7 +160,19 @@ impl Inner {
     }
 }
 
+/// For how many names it is remembered when they were released last. Of a name that is forgotten the gate is asked once
+/// less.
+const RELEASES: usize = 1024;
+
 impl Queues {
+    /// Notes a release. Returns when the one before was, if that is remembered.
+    fn note_release(&mut self, key: &Key, now: Instant) -> Option<Instant> {
+        if self.releases.len() == RELEASES {
+            self.releases.clear();
+        }
+        self.releases.insert(key.clone(), now)
+    }
+
     /// Forgets queues that have nothing to remember any more.
     fn sweep(&mut self, now: Instant) {
         while self.lingering.front().is_some_and(|(until, _)| *until <= now) {

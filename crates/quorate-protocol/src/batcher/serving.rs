@@ -12,13 +12,16 @@ use quorate_core::{BackendError, BackendErrorKind};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::shared::Shared;
-use crate::command::Command;
+use crate::command::Command as _;
 use crate::connection::{Connection, Dial};
 use crate::features::Features;
 use crate::handshake::{Purpose, loads};
 use crate::operation::{self, Form, Step};
 use crate::script::By;
 use crate::value::{Push, Value};
+
+/// A command in the form of the client.
+type CommandOf<D> = <<D as Dial>::Connection as Connection>::Command;
 
 type Answers = Vec<Result<Value, BackendError>>;
 
@@ -30,7 +33,7 @@ pub(super) struct Serving<'a, D: Dial> {
     /// Replies come in order, so only the oldest is polled.
     in_flight: VecDeque<Pipeline<'a>>,
     /// Second commands of calls. They leave first.
-    again: VecDeque<(Call, Command, Form)>,
+    again: VecDeque<(Call, CommandOf<D>, Form)>,
     has_replied: bool,
     has_yielded: bool,
     made_at: Instant,
@@ -143,13 +146,14 @@ impl<'a, D: Dial> Serving<'a, D> {
             calls.push((call, form));
         }
         while let Some(call) = taken.next() {
-            let (command, form) = match operation::first(call.operation(), &self.features) {
-                Step::Send(command, form) => (command, form),
-                Step::Done(answer) => {
-                    call.answer(answer);
-                    continue;
-                }
-            };
+            let (command, form) =
+                match operation::first::<CommandOf<D>>(call.operation(), &self.features) {
+                    Step::Send(command, form) => (command, form),
+                    Step::Done(answer) => {
+                        call.answer(answer);
+                        continue;
+                    }
+                };
             bytes += command.size();
             if bytes > MAX_BYTES && !calls.is_empty() {
                 self.shared.queue.put_back(std::iter::once(call).chain(taken));
@@ -250,7 +254,7 @@ impl<'a, D: Dial> Serving<'a, D> {
     fn end(&mut self) -> Result<(), BackendError> {
         let mut waiting = Vec::new();
         for (call, _, form) in std::mem::take(&mut self.again) {
-            match operation::end(call.operation(), form, &mut self.features) {
+            match operation::end(form, &self.features) {
                 Some(answer) => call.answer(answer),
                 None => waiting.push(call),
             }

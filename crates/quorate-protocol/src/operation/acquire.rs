@@ -19,17 +19,17 @@ pub(super) static ACQUIRE: Script = Script::new(concat!(
 
 /// The command of a claim on one key, which every Redlock library sends. With `names_holder` the reply is the value
 /// that was there: Redis 7 can do that.
-pub(super) fn set(claim: &Claim, names_holder: bool) -> Command {
+pub(super) fn set<C: Command>(claim: &Claim, names_holder: bool) -> C {
     let (token, ttl) = (claim.token().as_bytes(), claim.ttl().as_millis());
     let key = claim.keys().first().map_or(&[][..], |key| key.as_bytes());
-    let command = Command::new("SET", key.len() + token.len() + 24);
+    let command = C::new("SET", key.len() + token.len() + 24);
     let command = command.arg(key).arg(token).arg("NX").arg("PX").number(ttl);
     if names_holder { command.arg("GET") } else { command }
 }
 
 /// The script of a claim on several keys.
-pub(super) fn several(by: By, claim: &Claim) -> Command {
-    ACQUIRE.of_claim(by, claim).number(claim.ttl().as_millis())
+pub(super) fn several<C: Command>(by: By, claim: &Claim) -> C {
+    ACQUIRE.of_claim::<C>(by, claim).number(claim.ttl().as_millis())
 }
 
 /// The reply to `SET … GET`: the value that was there before. Our own counts as granted (C6).
@@ -43,9 +43,9 @@ pub(super) fn reply_of_set_get(claim: &Claim, reply: &Value) -> Result<Reply, Ba
 }
 
 /// Reads who holds the key of a claim, on a server whose `SET` does not say it.
-pub(super) fn holder(claim: &Claim) -> Command {
+pub(super) fn holder<C: Command>(claim: &Claim) -> C {
     let key = claim.keys().first().map_or(&[][..], |key| key.as_bytes());
-    Command::new("GET", key.len()).arg(key)
+    C::new("GET", key.len()).arg(key)
 }
 
 /// A refusal, with the holder if the reply to that is its value.

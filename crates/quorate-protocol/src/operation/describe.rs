@@ -33,13 +33,13 @@ const SEVERAL_SLOTS: Capabilities =
     Capabilities::FENCING.union(Capabilities::GUARD).union(Capabilities::QUEUE);
 
 /// Reads all with one script.
-pub(super) fn command(by: By) -> Command {
-    DESCRIBE.run(by, 2, QUARANTINE.len() + EPOCH.len()).arg(QUARANTINE).arg(EPOCH)
+pub(super) fn command<C: Command>(by: By) -> C {
+    DESCRIBE.run::<C>(by, 2, QUARANTINE.len() + EPOCH.len()).arg(QUARANTINE).arg(EPOCH)
 }
 
 /// When the log is written to the disk.
-pub(super) fn fsync() -> Command {
-    Command::new("CONFIG", 16).arg("GET").arg("appendfsync")
+pub(super) fn fsync<C: Command>() -> C {
+    C::new("CONFIG", 16).arg("GET").arg("appendfsync")
 }
 
 /// The reply to that; `None` if the user may not ask.
@@ -50,8 +50,8 @@ pub(super) fn of_fsync(reply: &Value) -> Option<Arc<str>> {
 }
 
 /// `INFO` alone.
-pub(super) fn info() -> Command {
-    Command::new("INFO", 0)
+pub(super) fn info<C: Command>() -> C {
+    C::new("INFO", 0)
 }
 
 /// What the script replies; `None` if it could not run `INFO`.

@@ -14,7 +14,7 @@ use quorate_core::{BackendError, FencingToken};
 
 use super::acquire::held_by;
 use crate::command::Command;
-use crate::script::{By, Script, size_of};
+use crate::script::{By, Keys as _, Script, size_of};
 use crate::value::Value;
 
 /// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or in
@@ -39,18 +39,18 @@ pub(super) static RELEASE: Script = Script::new(include_str!("../../scripts/fenc
 const COUNTERS: u32 = 1024;
 
 /// Acquires the keys and raises their number.
-pub(super) fn acquire(by: By, claim: &Claim, hint: FenceHint) -> Command {
-    of_claim(&ACQUIRE, by, claim).number(claim.ttl().as_millis()).number(hint.get())
+pub(super) fn acquire<C: Command>(by: By, claim: &Claim, hint: FenceHint) -> C {
+    of_claim::<C>(&ACQUIRE, by, claim).number(claim.ttl().as_millis()).number(hint.get())
 }
 
 /// Raises the number of all keys, if they are ours and none is higher.
-pub(super) fn raise(by: By, claim: &Claim, number: FencingToken) -> Command {
-    of_claim(&RAISE, by, claim).number(number.get())
+pub(super) fn raise<C: Command>(by: By, claim: &Claim, number: FencingToken) -> C {
+    of_claim::<C>(&RAISE, by, claim).number(number.get())
 }
 
 /// Deletes the keys that are ours and raises their numbers.
-pub(super) fn release(by: By, claim: &Claim, number: FencingToken) -> Command {
-    of_claim(&RELEASE, by, claim).number(number.get())
+pub(super) fn release<C: Command>(by: By, claim: &Claim, number: FencingToken) -> C {
+    of_claim::<C>(&RELEASE, by, claim).number(number.get())
 }
 
 /// What an acquire with a hint replies.
@@ -70,16 +70,16 @@ pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
 }
 
 /// A script with the keys of a claim, their counters and the token.
-fn of_claim(script: &Script, by: By, claim: &Claim) -> Command {
+fn of_claim<C: Command>(script: &Script, by: By, claim: &Claim) -> C {
     let keys = claim.keys();
     let size = size_of(keys) + keys.len() * COUNTER_SIZE + 128;
-    let command = script.run(by, 2 * keys.len(), size).keys(keys);
+    let command = script.run::<C>(by, 2 * keys.len(), size).keys(keys);
     with_counters(command, claim).arg(claim.token().as_bytes())
 }
 
 /// Appends the counter of each key of a claim.
-pub(super) fn with_counters(command: Command, claim: &Claim) -> Command {
-    claim.keys().iter().map(counter).fold(command, Command::arg)
+pub(super) fn with_counters<C: Command>(command: C, claim: &Claim) -> C {
+    claim.keys().iter().map(counter).fold(command, C::arg)
 }
 
 /// About the bytes of a counter's name in a command.

@@ -18,7 +18,7 @@ use super::acquire::held_by;
 use super::fence;
 use crate::command::Command;
 use crate::features::field;
-use crate::script::{By, Script, size_of};
+use crate::script::{By, Keys as _, Script, size_of};
 use crate::value::Value;
 
 /// `KEYS` the keys, then the counter of each if there is a hint, then epoch and quarantine; `ARGV`
@@ -39,17 +39,17 @@ pub(super) const QUARANTINE: &[u8] = b"quorate:guard:quarantine";
 
 /// Acquires the keys unless the node is quarantined, and raises their number if there is a hint. By [`ACQUIRE`], or by the
 /// script of readers.
-pub(super) fn acquire(
+pub(super) fn acquire<C: Command>(
     script: &Script,
     by: By,
     claim: &Claim,
     hint: Option<FenceHint>,
     guard: RestartGuard,
-) -> Command {
+) -> C {
     let keys = claim.keys();
     let count = keys.len() * if hint.is_some() { 2 } else { 1 } + 2;
     let size = size_of(keys) + keys.len() * fence::COUNTER_SIZE + 256;
-    let mut command = script.run(by, count, size).keys(keys);
+    let mut command = script.run::<C>(by, count, size).keys(keys);
     if hint.is_some() {
         command = fence::with_counters(command, claim);
     }

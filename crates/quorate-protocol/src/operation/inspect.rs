@@ -41,13 +41,13 @@ pub(super) static REVOKE_WHEN_FULL: Script = Script::new(concat!(
 ));
 
 /// Reads what is at a key.
-pub(super) fn inspect(by: By, key: &Key) -> Command {
+pub(super) fn inspect<C: Command>(by: By, key: &Key) -> C {
     let key = key.as_bytes();
-    INSPECT.run(by, 1, key.len()).arg(key)
+    INSPECT.run::<C>(by, 1, key.len()).arg(key)
 }
 
 /// Takes a key away from its holder. If no holder is meant, it is only read.
-pub(super) fn revoke(by: By, key: &Key, how: &Revoke, when_full: bool) -> Command {
+pub(super) fn revoke<C: Command>(by: By, key: &Key, how: &Revoke, when_full: bool) -> C {
     let of = how.of.as_deref();
     if of.is_some_and(<[Holder]>::is_empty) {
         return inspect(by, key);
@@ -56,7 +56,7 @@ pub(super) fn revoke(by: By, key: &Key, how: &Revoke, when_full: bool) -> Comman
     let (key, of) = (key.as_bytes(), of.unwrap_or_default());
     let size = of.iter().map(|holder| holder.value().len() + 4).sum::<usize>();
     let script = if when_full { &REVOKE_WHEN_FULL } else { &REVOKE };
-    let command = script.run(by, 1, key.len() + value.len() + size).arg(key).arg(value);
+    let command = script.run::<C>(by, 1, key.len() + value.len() + size).arg(key).arg(value);
     of.iter().fold(command, |command, holder| command.arg(holder.value()))
 }
 

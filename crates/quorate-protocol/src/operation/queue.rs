@@ -14,7 +14,7 @@ use quorate_core::backend::{Choice, Entry, Mode, Operation, Refreshed};
 use quorate_core::resource::Key;
 
 use crate::command::Command;
-use crate::script::{By, Script, size_of};
+use crate::script::{By, Keys as _, Script, size_of};
 use crate::value::Value;
 
 /// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry, and `any` if one of the keys is wanted. Returns
@@ -34,19 +34,25 @@ pub(super) static REFRESH: Script = Script::new(include_str!("../../scripts/queu
 pub(super) static LEAVE: Script = Script::new(include_str!("../../scripts/queue_leave.lua"));
 
 /// Asks whether any entry is in the queue before `key`. A reader asks for the entries: those of other readers do not count.
-pub(super) fn hint(key: &Key, mode: Mode) -> Command {
+pub(super) fn hint<C: Command>(key: &Key, mode: Mode) -> C {
     let size = key.as_bytes().len() + 16;
     match mode {
-        Mode::Exclusive => Command::new("EXISTS", size).beside(key, b"waiters"),
-        Mode::Shared => Command::new("ZRANGE", size).beside(key, b"waiters").number(0).arg("-1"),
+        Mode::Exclusive => C::new("EXISTS", size).beside(key, b"waiters"),
+        Mode::Shared => C::new("ZRANGE", size).beside(key, b"waiters").number(0).arg("-1"),
     }
 }
 
 /// Keeps an entry alive, and appends it if it is missing.
-pub(super) fn refresh(by: By, key: &Key, entry: &Entry, locks: &[Key], choice: Choice) -> Command {
+pub(super) fn refresh<C: Command>(
+    by: By,
+    key: &Key,
+    entry: &Entry,
+    locks: &[Key],
+    choice: Choice,
+) -> C {
     let size = 3 * (key.as_bytes().len() + 16) + 2 * entry.as_bytes().len() + size_of(locks);
     let command = REFRESH
-        .run(by, 3 + locks.len(), size)
+        .run::<C>(by, 3 + locks.len(), size)
         .beside(key, b"waiters")
         .beside(key, b"seen")
         .beside(key, entry.as_bytes())
@@ -59,13 +65,15 @@ pub(super) fn refresh(by: By, key: &Key, entry: &Entry, locks: &[Key], choice: C
 }
 
 /// Removes entries.
-pub(super) fn leave(by: By, key: &Key, entry: &Entry, also: Option<&Entry>) -> Command {
+pub(super) fn leave<C: Command>(by: By, key: &Key, entry: &Entry, also: Option<&Entry>) -> C {
     let entries = || [Some(entry), also].into_iter().flatten().map(Entry::as_bytes);
     let size = 4 * (key.as_bytes().len() + 16) + 2 * entries().map(<[u8]>::len).sum::<usize>();
-    let command =
-        LEAVE.run(by, 2 + entries().count(), size).beside(key, b"waiters").beside(key, b"seen");
+    let command = LEAVE
+        .run::<C>(by, 2 + entries().count(), size)
+        .beside(key, b"waiters")
+        .beside(key, b"seen");
     let command = entries().fold(command, |command, entry| command.beside(key, entry));
-    entries().fold(command, Command::arg)
+    entries().fold(command, C::arg)
 }
 
 /// The key that a watch is about: that of the lock, or of an entry.
@@ -130,12 +138,15 @@ fn parse(reply: &Value, locks: usize, choice: Choice) -> Option<Refreshed> {
     })
 }
 
-impl Command {
+/// Arguments that are keys of a queue.
+trait Beside: Command {
     /// Appends the name of a key of the queue before `key`.
     fn beside(self, key: &Key, what: &[u8]) -> Self {
-        self.joined(&[key.as_bytes(), BESIDE, what])
+        self.arg([key.as_bytes(), BESIDE, what].concat())
     }
 }
+
+impl<C: Command> Beside for C {}
 
 /// Between a lock's key and what is kept beside it.
 const BESIDE: &[u8] = b":quorate:";

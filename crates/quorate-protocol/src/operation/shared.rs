@@ -56,23 +56,23 @@ pub(super) static GUARDED: Script = Script::new(concat!(
 ));
 
 /// The script of a claim of readers. `None` with a fencing number: readers have none.
-pub(super) fn command(
+pub(super) fn command<C: Command>(
     by: By,
     operation: &Operation,
     claim: &Claim,
     when_full: bool,
-) -> Option<Command> {
+) -> Option<C> {
     let ttl = claim.ttl().as_millis();
     Some(match operation {
         Operation::Acquire(_, AcquireOptions { fencing: None, guard: Some(guard), .. }) => {
             guard::acquire(&GUARDED, by, claim, None, *guard)
         }
         Operation::Acquire(_, AcquireOptions { fencing: None, guard: None, .. }) => {
-            ACQUIRE.of_claim(by, claim).number(ttl)
+            ACQUIRE.of_claim::<C>(by, claim).number(ttl)
         }
         Operation::Extend(..) => {
             let script = if when_full { &EXTEND_WHEN_FULL } else { &EXTEND };
-            script.of_claim(by, claim).number(ttl)
+            script.of_claim::<C>(by, claim).number(ttl)
         }
         Operation::Release(_, ReleaseOptions { raise_to: None, .. }) => RELEASE.of_claim(by, claim),
         _ => return None,

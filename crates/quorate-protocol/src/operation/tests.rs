@@ -10,6 +10,7 @@ use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{FencingToken, RestartGuard};
 
 use super::*;
+use crate::command::Parts;
 use crate::features::CompareAndDelete;
 
 const NOSCRIPT: &str = "NOSCRIPT No matching script.";
@@ -74,26 +75,24 @@ fn features(how: Option<CompareAndDelete>) -> Features {
 }
 
 /// The parts of a command, with a script's name in place of its SHA-1 or its text.
-fn parts(command: &Command) -> String {
+fn parts(command: &Parts) -> String {
     let token = "ab".repeat(20);
-    let parts: Vec<String> = command
-        .parts()
-        .map(|part| String::from_utf8_lossy(part).replace(&token, "TOKEN"))
-        .collect();
+    let parts: Vec<String> =
+        command.iter().map(|part| String::from_utf8_lossy(part).replace(&token, "TOKEN")).collect();
     match parts[0].as_str() {
         "EVALSHA" | "EVAL" => [&[parts[0].clone()], &parts[2..]].concat().join(" "),
         _ => parts.join(" "),
     }
 }
 
-fn sent(step: Step) -> (String, Form) {
+fn sent(step: Step<Parts>) -> (String, Form) {
     match step {
         Step::Send(command, form) => (parts(&command), form),
         Step::Done(answer) => panic!("{answer:?}"),
     }
 }
 
-fn done(step: Step) -> CallResult {
+fn done(step: Step<Parts>) -> CallResult {
     match step {
         Step::Done(answer) => answer,
         Step::Send(command, _) => panic!("{command:?}"),
@@ -330,7 +329,7 @@ fn a_refused_compare_and_delete_falls_back_to_the_script() {
             features.scripts = Err(BackendError::unsupported("no scripts"));
         }
         let (_, form) = sent(first(&release, &features));
-        let step = next(&release, form, text(reply), &mut features);
+        let step: Step<Parts> = next(&release, form, text(reply), &mut features);
         assert_eq!(features.compare_and_delete.is_some(), is_kept, "{reply}");
         match step {
             Step::Send(..) => assert!(falls_back, "{reply}"),

@@ -7,7 +7,7 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Command, Connection, Dial, Push, Value};
+use quorate_protocol::{Connection, Dial, Parts, Push, Value};
 use tokio::sync::oneshot;
 
 type Script = Option<Box<dyn FnMut(&[String]) -> Option<Value> + Send>>;
@@ -189,7 +189,9 @@ pub(crate) struct FakeConnection {
 }
 
 impl Connection for FakeConnection {
-    async fn send(&self, commands: Vec<Command>) -> Vec<Result<Value, BackendError>> {
+    type Command = Parts;
+
+    async fn send(&self, commands: Vec<Parts>) -> Vec<Result<Value, BackendError>> {
         // As a client that goes through a channel of tokio: this waits if the budget is spent.
         for _ in 0..200 {
             tokio::task::consume_budget().await;
@@ -204,7 +206,7 @@ impl Connection for FakeConnection {
             let mut is_setup = true;
             for command in commands {
                 let part = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
-                let parts: Vec<String> = command.parts().map(part).collect();
+                let parts: Vec<String> = command.iter().map(part).collect();
                 let (scripted, setup) = (state.script.as_mut().unwrap()(&parts), ordinary(&parts));
                 let is_command = setup.is_none();
                 replies.push(scripted.or(setup).unwrap_or_else(|| granting(&parts)));

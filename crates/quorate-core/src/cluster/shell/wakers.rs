@@ -52,12 +52,24 @@ impl Wakers {
             None => other.first = self.first.take(),
             Some(_) => other.more.extend(self.first.take()),
         }
-        other.more.append(&mut self.more);
+        if !self.more.is_empty() {
+            other.more.append(&mut self.more);
+        }
+    }
+
+    /// Adds tasks of backends, which wait for no state.
+    pub(crate) fn add(&mut self, tasks: Vec<(u32, Waker)>) {
+        self.more.extend(tasks.into_iter().map(|(_, task)| (0, task)));
     }
 
     /// Wakes all. Without any mutex.
     pub(crate) fn wake(self) {
-        self.first.into_iter().chain(self.more).for_each(|(_, waker)| waker.wake());
+        if let Some((_, waker)) = self.first {
+            waker.wake();
+        }
+        for (_, waker) in self.more {
+            waker.wake();
+        }
     }
 }
 

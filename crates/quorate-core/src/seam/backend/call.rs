@@ -30,7 +30,7 @@ pub(crate) trait Answered: Send + Sync {
 }
 
 /// Which call of its sender it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Tag {
     pub(crate) node: NodeId,
     pub(crate) number: u32,
@@ -43,12 +43,11 @@ pub(crate) struct Tag {
 /// What a call is for, in health and telemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallKind {
-    /// Its reply votes, and it sets a ttl: an acquire or an extension.
-    SetsTtl(&'static str),
-    /// A release.
+    Acquire,
+    Extend,
     Release,
-    /// Another call of an attempt.
-    Other(&'static str),
+    Repair,
+    Raise,
     /// A hint, or a call of a wait that is no watch.
     Waiting,
     /// A watch.
@@ -56,11 +55,19 @@ pub(crate) enum CallKind {
 }
 
 impl CallKind {
+    /// Whether its reply votes on a ttl that it sets.
+    pub(crate) const fn sets_ttl(self) -> bool {
+        matches!(self, Self::Acquire | Self::Extend)
+    }
+
     /// The name in events and metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::SetsTtl(name) | Self::Other(name) => name,
+            Self::Acquire => "acquire",
+            Self::Extend => "extend",
             Self::Release => "release",
+            Self::Repair => "repair",
+            Self::Raise => "raise",
             Self::Waiting | Self::Watch => "queue",
         }
     }
@@ -120,7 +127,7 @@ impl Call {
     }
 
     pub(crate) const fn sets_ttl(&self) -> bool {
-        matches!(self.tag.kind, CallKind::SetsTtl(_))
+        self.tag.kind.sets_ttl()
     }
 
     pub(crate) const fn set_asks_server(&mut self) {
@@ -204,12 +211,12 @@ impl Call {
 
     /// For a watch: what tells its sender that the key was written. To be taken before the key is read.
     pub fn push(&self) -> Push {
-        Push { sender: self.sender.as_ref().map(Arc::downgrade), tag: self.tag.clone() }
+        Push { sender: self.sender.as_ref().map(Arc::downgrade), tag: self.tag }
     }
 
     fn settle(&mut self, result: CallResult, now: Option<Instant>) {
         if let Some(sender) = self.sender.take() {
-            sender.answered(self.tag.clone(), result, now);
+            sender.answered(self.tag, result, now);
         }
     }
 }

@@ -109,8 +109,11 @@ impl Future for Alarm {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        let near = this.runtime.home.near();
-        let id = near.as_ref().map(|handle| handle.id());
+        // The caller's runtime comes before home: `now` reads the caller's clock, and a test may have paused one of
+        // the two.
+        let current = Handle::try_current().ok();
+        let home = if current.is_none() { this.runtime.home.here() } else { None };
+        let id = current.as_ref().or(home.as_deref()).map(Handle::id);
         if *this.begun_in != id {
             this.sleep.set(None);
             *this.begun_in = id;
@@ -126,7 +129,7 @@ impl Future for Alarm {
             }
             let suspended = (this.runtime.sleeps.suspended)();
             let before = this.deadline.checked_sub(suspended).unwrap_or(*this.deadline);
-            let _entered = near.as_ref().map(|handle| handle.enter());
+            let _entered = home.as_ref().map(|handle| handle.enter());
             this.sleep.set(Some(time::sleep_until(before.into())));
         }
     }
@@ -187,12 +190,6 @@ impl TokioContext {
         let home = self.home().map(Cow::Borrowed);
         let current = || Handle::try_current().ok().map(Cow::Owned);
         home.or_else(current).or_else(|| helper().map(Cow::Borrowed))
-    }
-
-    /// The runtime for timers. The caller's comes before home: `now` reads the caller's clock, and a
-    /// test may have paused one of the two.
-    fn near(&self) -> Option<Cow<'_, Handle>> {
-        Handle::try_current().map_or_else(|_| self.here(), |current| Some(Cow::Owned(current)))
     }
 
     fn enter_here<T>(&self, what: impl FnOnce() -> T) -> T {

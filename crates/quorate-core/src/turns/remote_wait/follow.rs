@@ -117,7 +117,7 @@ impl WaitState {
         if is_off && (is_left || has_expired) && !mem::replace(&mut self.is_over, true) {
             effects.is_over = true;
             wait.is_given_up.store(true, Ordering::SeqCst);
-            effects.givers.append(&mut wait.givers.take());
+            effects.wakers.add(wait.givers.take());
         }
         // A change of the next due time concerns the task as well.
         self.wakers.move_into(&mut effects.wakers);
@@ -138,7 +138,7 @@ impl WaitState {
     fn publish_watch(&self, wait: &RemoteWait, effects: &mut WaitEffects) {
         let watching = if self.machine.is_over() { 0 } else { self.watches.lowest() };
         if wait.watching.swap(watching, Ordering::SeqCst) != watching {
-            effects.givers.append(&mut wait.givers.take());
+            effects.wakers.add(wait.givers.take());
         }
     }
 
@@ -193,7 +193,7 @@ impl WaitState {
         self.awaited = Some(number);
         let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
         let tag = Tag { node: gate, number, begun: now, kind, asks_server: false };
-        let call = Call::new(operation, tag.clone(), Arc::clone(wait) as Arc<dyn Answered>);
+        let call = Call::new(operation, tag, Arc::clone(wait) as Arc<dyn Answered>);
         let cluster = &wait.cluster;
         if let Err(not_sent) = cluster.nodes.begin(gate, call, &*cluster.runtime, now) {
             let result = Err(not_sent.error);

@@ -27,7 +27,7 @@ pub(super) struct KeyQueue {
     pub(super) wait: Option<Arc<RemoteWait>>,
     /// When a wait of ours was at the gate last.
     pub(super) waited: Option<Instant>,
-    /// When a lease of ours ended here last.
+    /// When a lease of ours ended here last, on one of several names.
     pub(super) ended: Option<Instant>,
     /// When the gate was asked last.
     pub(super) asked: Option<Instant>,
@@ -90,21 +90,26 @@ impl KeyQueue {
     }
 
     /// Whether the gate is asked for a hint behind the releases of a lease that ends. `is_wanted`: by a task here.
-    pub(super) fn asks_gate(&mut self, is_wanted: bool, now: Instant) -> bool {
+    /// `before`: when a lease of ours ended here before.
+    pub(super) fn asks_gate(
+        &mut self,
+        is_wanted: bool,
+        before: Option<Instant>,
+        now: Instant,
+    ) -> bool {
         let is_seldom = self.asked.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
-        let is_again = Self::is_recent(self.ended, now) && is_seldom;
+        let is_again = Self::is_recent(before, now) && is_seldom;
         let is_wanted = is_wanted || !self.tasks.is_empty();
-        self.ended = Some(now);
         // With an own entry in the queue the answer would always be yes.
         let asks = self.wait.is_none() && (is_wanted || self.has_waited(now) || is_again);
         self.asked = if asks { Some(now) } else { self.asked };
         asks
     }
 
-    /// A hint, a wait and the end of a lease are remembered for a second.
+    /// A hint, a question for one, a wait, and the end of a lease on one of several names are remembered for a second.
     pub(super) fn remembers_until(&self) -> Option<Instant> {
         let hint = self.hint.map(|(_, at)| at);
-        let since = hint.max(self.waited).max(self.ended)?;
+        let since = hint.max(self.asked).max(self.waited).max(self.ended)?;
         since.checked_add(RECENT)
     }
 }

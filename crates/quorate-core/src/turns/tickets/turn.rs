@@ -141,19 +141,24 @@ impl Turn {
         let home = self.home.as_deref();
         for (at, ticket) in (0..).zip(&mut self.tickets) {
             let mut state = ticket.manager.lock();
+            let is_plain = was_held && home.is_none();
+            let before = is_plain.then(|| state.note_release(&ticket.key, now)).flatten();
             let Some(queue) = state.queues.get_mut(&ticket.key) else { continue };
             queue.ticket = Whereabouts::Ending(attempt);
             if !was_held {
                 continue;
             }
             let is_wanted = !queue.tasks.is_empty();
-            let home_queue = state.queues.get_mut(home.map_or(&ticket.key, |home| &home.key));
-            let is_asked = home_queue.is_some_and(|queue| queue.asks_gate(is_wanted, now));
-            if home.is_some()
-                && let Some(queue) = state.queues.get_mut(&ticket.key)
-            {
-                queue.ended = Some(now);
-            }
+            let is_asked = match home {
+                None => queue.asks_gate(is_wanted, before, now),
+                Some(home) => {
+                    queue.ended = Some(now);
+                    state.queues.get_mut(&home.key).is_some_and(|queue| {
+                        let before = queue.ended.replace(now);
+                        queue.asks_gate(is_wanted, before, now)
+                    })
+                }
+            };
             drop(state);
             if is_asked {
                 ticket.asking = ask(at, home.map_or(&ticket.key, |home| &home.gate_key));
