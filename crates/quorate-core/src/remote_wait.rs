@@ -112,8 +112,7 @@ impl RemoteWait {
         cluster.runtime.fill_random(&mut random).ok()?;
         let entry = Entry::draw(random, is_pushed);
         let entry = if mode == Mode::Shared { entry.of_readers() } else { entry };
-        let machine =
-            WaitMachine::begin(&gates, entry.is_polling(), node_timeout, others_wait, now);
+        let machine = WaitMachine::begin(&gates, &entry, node_timeout, others_wait, now);
         goal.begin_at(random[0]);
         let state = WaitState {
             machine,

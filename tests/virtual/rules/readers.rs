@@ -1,5 +1,5 @@
-//! Readers and writers: who waits for whom. `asking` is the answer of the gate, `sets` what is at the
-//! nodes, and what a reader has.
+//! Readers and writers: who waits for whom. `asking` is the answer of the gate, `passing` is how many readers go before a
+//! writer that waits, `sets` what is at the nodes, and what a reader has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +16,7 @@ use crate::waiting::processes::{Process, Scene};
 use crate::world::{MS, SECOND, World};
 
 mod asking;
+mod passing;
 mod sets;
 
 /// A request of a reader that waits for as long as a test takes.

@@ -73,7 +73,9 @@ impl Store {
                 (free.is_none().then_some(0), free)
             }
         };
-        Ok(Refreshed { predecessor, first, held, free, place })
+        let is_read =
+            choice == Choice::All && held.is_some_and(|at| is_shared(locks[at].as_bytes()));
+        Ok(Refreshed { predecessor, first, held, free, is_read, place })
     }
 
     /// Removes entries. Returns whether any entry is left.

@@ -18,8 +18,8 @@ use crate::script::{By, Script, size_of};
 use crate::value::Value;
 
 /// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry, and `any` if one of the keys is wanted. Returns
-/// a number, the predecessor or an empty string, the first entry, and the place. The number is that of the last
-/// lock key that is held, or if one of them is wanted that of the last one that is free. 0 is none.
+/// a number, the predecessor or an empty string, the first entry, the place, and whether readers hold. The number is that
+/// of the last lock key that is held, or if one of them is wanted that of the last one that is free. 0 is none.
 ///
 /// The number comes first: fred drops a reply that begins like a message of a channel.
 ///
@@ -109,8 +109,13 @@ pub(super) fn refreshed(
 
 fn parse(reply: &Value, locks: usize, choice: Choice) -> Option<Refreshed> {
     let Value::List(list) = reply else { return None };
-    let [Value::Int(found), Value::Text(before), Value::Text(first), Value::Int(place)] =
-        list.as_slice()
+    let [
+        Value::Int(found),
+        Value::Text(before),
+        Value::Text(first),
+        Value::Int(place),
+        Value::Int(is_read),
+    ] = list.as_slice()
     else {
         return None;
     };
@@ -126,6 +131,7 @@ fn parse(reply: &Value, locks: usize, choice: Choice) -> Option<Refreshed> {
         first: entry(first)?,
         held,
         free,
+        is_read: *is_read > 0,
         place: usize::try_from(*place).ok()?,
     })
 }

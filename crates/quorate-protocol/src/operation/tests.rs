@@ -348,6 +348,7 @@ fn a_refresh_tells_the_place() {
             Value::Text(before.into()),
             Value::Text(first.into()),
             Value::Int(place),
+            Value::Int(i64::from(held == 1)),
         ])
     };
     let mut features = features(None);
@@ -363,6 +364,7 @@ fn a_refresh_tells_the_place() {
     assert_eq!((first.predecessor, first.held, first.place), (None, None, 0));
     let third = read(All, reply(2, "b", "a", 2)).unwrap();
     assert_eq!((third.predecessor, third.held), (Some(Entry::new(*b"b")), Some(1)));
+    assert!(!third.is_read && read(All, reply(1, "", "me", 0)).unwrap().is_read);
     assert_eq!((third.first, third.place), (Entry::new(*b"a"), 2));
     for nonsense in [reply(3, "", "me", 0), reply(0, "", "", 0), reply(0, "", "me", -1)] {
         assert!(read(All, nonsense.clone()).is_none() && read(Any, nonsense).is_none());
