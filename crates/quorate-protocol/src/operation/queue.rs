@@ -10,7 +10,7 @@
 //! these keys beside those that are locked. Without them, processes wait without an order.
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Choice, Entry, Mode, Operation, Refreshed};
+use quorate_core::backend::{Choice, Entry, Operation, Refreshed};
 use quorate_core::resource::Key;
 
 use crate::command::Command;
@@ -33,13 +33,17 @@ pub(super) static REFRESH: Script = Script::new(include_str!("../../scripts/queu
 /// `KEYS` waiters, seen, the entries' keys; `ARGV` the entries. Returns whether an entry is left.
 pub(super) static LEAVE: Script = Script::new(include_str!("../../scripts/queue_leave.lua"));
 
-/// Asks whether any entry is in the queue before `key`. A reader asks for the entries: those of other readers do not count.
-pub(super) fn hint(key: &Key, mode: Mode) -> Command {
-    let size = key.as_bytes().len() + 16;
-    match mode {
-        Mode::Exclusive => Command::new("EXISTS", size).beside(key, b"waiters"),
-        Mode::Shared => Command::new("ZRANGE", size).beside(key, b"waiters").number(0).arg("-1"),
-    }
+/// `KEYS` seen. Returns whether an entry is there that has not expired and is not of readers.
+pub(super) static HAS_WRITERS: Script = Script::new(include_str!("../../scripts/has_writers.lua"));
+
+/// Asks whether any entry is in the queue before `key`.
+pub(super) fn hint(key: &Key) -> Command {
+    Command::new("EXISTS", key.as_bytes().len() + 16).beside(key, b"waiters")
+}
+
+/// Asks for a reader whether a writer waits that is alive.
+pub(super) fn has_writers(by: By, key: &Key) -> Command {
+    HAS_WRITERS.run(by, 1, key.as_bytes().len() + 16).beside(key, b"seen")
 }
 
 /// Keeps an entry alive, and appends it if it is missing.
@@ -84,18 +88,6 @@ pub(super) fn has_waiters(reply: &Value) -> Result<bool, BackendError> {
     match reply {
         Value::Int(count @ 0..) => Ok(*count > 0),
         _ => Err(reply.unexpected("EXISTS or a leave")),
-    }
-}
-
-/// Whether any of the entries that a hint replies is not of readers.
-pub(super) fn has_writers(reply: &Value) -> Result<bool, BackendError> {
-    let is_writer = |one: &Value| match one {
-        Value::Text(name) => !Entry::new(name.as_slice()).is_of_readers(),
-        _ => false,
-    };
-    match reply {
-        Value::List(entries) => Ok(entries.iter().any(is_writer)),
-        _ => Err(reply.unexpected("ZRANGE")),
     }
 }
 

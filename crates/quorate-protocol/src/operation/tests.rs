@@ -123,7 +123,7 @@ fn each_operation_has_its_command() {
         (release(&["k"], 0), "EVALSHA 1 k TOKEN"),
         (release(&["a"], 9), "EVALSHA 2 a quorate:fence:288 TOKEN 9"),
         (hint(Mode::Exclusive), "EXISTS k:quorate:waiters"),
-        (hint(Mode::Shared), "ZRANGE k:quorate:waiters 0 -1"),
+        (hint(Mode::Shared), "EVALSHA 1 k:quorate:seen"),
         (read(&["a", "b"], None), "EVALSHA 2 a b TOKEN 10000"),
         (
             read(&["k"], guard),

@@ -94,8 +94,9 @@ fn rw1_a_writer_that_is_slow_is_not_passed() {
         node.add_rule(Rule::new(Effect::Delay { least: way, most: way }).client(&writer.client));
     }
     scene.run(reading.release()).unwrap();
-    let _reading = scene.run(read(&second)).unwrap();
+    let reading = scene.run(read(&second)).unwrap();
     let at = second.client.now();
+    scene.run(reading.release()).unwrap();
     scene.advance(SECOND);
     assert!(from(&written) < at, "the writer was first");
 }
