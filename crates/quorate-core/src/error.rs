@@ -16,6 +16,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use self::build::BuildError;
+pub(crate) use self::quorum_failure::Writer;
 pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
 pub use self::with::{OnceError, Stopped, WithError};
 use crate::algorithm::lease::InvalidTtl;
@@ -105,7 +106,7 @@ pub enum LockError {
 }
 
 fn held(failure: &QuorumFailure) -> String {
-    if failure.is_local() {
+    if failure.nodes().is_empty() {
         "held by another guard or waiter of this manager".to_owned()
     } else {
         failure.held()

@@ -4,7 +4,6 @@ mod adopt;
 mod builder;
 mod close;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -379,12 +378,7 @@ impl LockManager {
     /// is not, also if its keys are still being released. A look at the clock and a mutex: no I/O.
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
-        let (attempts, now) = (&self.inner.cluster.attempts, self.inner.cluster.now());
-        let attempts = attempts.open().into_iter().filter_map(|entry| {
-            let entry: Arc<dyn Any + Send + Sync> = entry;
-            entry.downcast::<Attempt>().ok()
-        });
-        attempts.filter(|attempt| attempt.is_held(now)).map(Lease::new).collect()
+        Attempt::all_held(&self.inner.cluster).map(Lease::new).collect()
     }
 
     /// Asks all nodes what they are, what they can do, and what is wrong with them. For a start-up, and for operators.

@@ -65,11 +65,13 @@ impl Readers {
 
     /// Whether a new reader waits for its turn before its first attempt: other readers do so, or a writer waits.
     pub(crate) fn wait_first(&self, keys: &Arc<[Key]>, now: Instant) -> bool {
-        let state = self.lock();
-        let has_hint = state.hinted(keys, now).is_some();
-        let group = state.groups.get(keys).cloned();
-        drop(state);
-        has_hint || group.is_some_and(|group| group.is_open())
+        let group = self.lock().groups.get(keys).cloned();
+        self.hear_of_writer(keys, now) || group.is_some_and(|group| group.is_open())
+    }
+
+    /// Whether a gate of `keys` has said lately that a writer waits.
+    pub(crate) fn hear_of_writer(&self, keys: &[Key], now: Instant) -> bool {
+        self.lock().hinted(keys, now).is_some()
     }
 
     /// Joins the readers that wait for `keys`, in sorted order: in the queue of the first key for which a writer waits, else
@@ -84,7 +86,7 @@ impl Readers {
         let hinted = state.hinted(keys, cluster.now());
         let is_home = |group: &&Arc<Group>| hinted.is_none_or(|key| *key == group.home);
         let found = state.groups.get(keys).filter(is_home).cloned();
-        let home = hinted.or(keys.first())?.clone();
+        let home = hinted.or_else(|| keys.first())?.clone();
         drop(state);
         let member = |group| Member { readers: self.clone(), group, seen: 0, has_won: false };
         if let Some(group) = found.filter(|group| group.is_open()) {

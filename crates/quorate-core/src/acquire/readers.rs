@@ -12,7 +12,7 @@ use crate::algorithm::attempt::Loss;
 use crate::algorithm::lease::saturating_add;
 use crate::attempt::Attempt;
 use crate::backend::{Asked, CallReply, CallResult, Mode, Operation};
-use crate::error::LockError;
+use crate::error::{LockError, Writer};
 use crate::readers::Member;
 use crate::resource::Key;
 use crate::tickets::Inner;
@@ -31,8 +31,8 @@ pub(super) async fn acquire(
 ) -> Result<Arc<Attempt>, LockError> {
     let mut rounds = Rounds::new(manager, wanted);
     // Readers that wait share an entry in the queue.
-    let mut member = None;
-    while wait_for_turn(&mut rounds, &mut member).await? {
+    let (mut member, mut gave_way) = (None, false);
+    while wait_for_turn(&mut rounds, &mut member, &mut gave_way).await? {
         // In front of the acquire in the same pipeline (RW1). A reader with an entry in the queue has its turn.
         let gives_way = member.is_none();
         let asks = gives_way && rounds.knows_gates();
@@ -42,6 +42,7 @@ pub(super) async fn acquire(
             Round::Won
                 if gives_way && give_back_to_writer(&mut rounds, take(&mut questions)).await? =>
             {
+                gave_way = rounds.is_held();
                 wanted.waits()
             }
             Round::Won => {
@@ -49,6 +50,7 @@ pub(super) async fn acquire(
                 return rounds.finish().await;
             }
             Round::Lost | Round::Final => {
+                gave_way = false;
                 for (key, asked) in questions {
                     if let Some(answer) = asked.now_or_never() {
                         note_answer(&rounds, key, &answer);
@@ -62,15 +64,25 @@ pub(super) async fn acquire(
         }
     }
     let unasked = rounds.unasked(member.as_ref().map(Member::wait));
-    Err(rounds.give_up(unasked, member.and_then(Member::leave)).await)
+    Err(match rounds.give_up(unasked, member.and_then(Member::leave)).await {
+        LockError::Held(failure) if gave_way => {
+            let holds =
+                |held: Arc<Attempt>| held.claim.keys().iter().any(|key| wanted.keys.contains(key));
+            let for_us = Attempt::all_held(&manager.cluster).any(holds);
+            LockError::Held(failure.behind(if for_us { Writer::WaitsForUs } else { Writer::Waits }))
+        }
+        error => error,
+    })
 }
 
 /// Waits until the next attempt is worth making. `false` at the deadline.
 async fn wait_for_turn(
     rounds: &mut Rounds<'_>,
     member: &mut Option<Member>,
+    gave_way: &mut bool,
 ) -> Result<bool, LockError> {
     let (readers, keys) = (&rounds.manager.turns.readers, &rounds.wanted.keys);
+    *gave_way |= rounds.wanted.waits() && readers.hear_of_writer(keys, rounds.now());
     let has_to_wait = rounds.has_lost() || readers.wait_first(keys, rounds.now());
     if rounds.wanted.waits() && has_to_wait {
         rounds.note_awaited();

@@ -165,3 +165,23 @@ fn rw1_a_writer_that_was_killed_keeps_readers_out_for_2_s() {
         drop(kept);
     }
 }
+
+/// The error of a reader that gives way: to a writer that waits for another client, or for a lease of its own manager.
+#[test]
+fn a_reader_that_gives_way_says_to_whom() {
+    let scene = Scene::new(3);
+    let [first, writer, second] = [(); 3].map(|()| scene.process());
+    let _reading = scene.run(first.locks.read("r").ttl(60 * SECOND)).unwrap();
+    let _written = writer.hold_once("r", MS);
+    scene.advance(SECOND);
+    for timeout in [Duration::ZERO, SECOND] {
+        for (process, text, is_local) in [
+            (&second, "held by another client: a writer waits", false),
+            (&first, "held: a writer waits, and it waits for a lease of this manager", true),
+        ] {
+            let error = scene.run(process.locks.read("r").timeout(timeout)).unwrap_err();
+            assert_eq!(error.to_string(), text);
+            assert_eq!(error.failure().map(|failure| failure.is_local()), Some(is_local));
+        }
+    }
+}
