@@ -21,7 +21,7 @@ fn slow(process: &Process) -> Rule {
 
 /// The gate answers last. The others are enough for a quorum.
 #[test]
-fn rw1_a_new_process_asks_no_node_that_is_not_the_gate() {
+fn a_new_process_asks_no_node_that_is_not_the_gate() {
     for number in 0..24 {
         let (scene, name) = (Scene::new(3), format!("r{number}"));
         let [first, writer, second] = [(); 3].map(|()| scene.process());
@@ -59,7 +59,7 @@ fn a_new_process_waits_in_the_queue_of_the_others() {
 
 /// It may be the gate. The next reader knows that it is silent.
 #[test]
-fn rw1_a_silent_node_is_waited_for_once() {
+fn a_silent_node_is_waited_for_once() {
     let scene = Scene::new(3);
     let reader = scene.process();
     scene.inject(..1, Fault::Hung);
@@ -82,7 +82,7 @@ fn read_both(process: &Process) -> LockRequest {
 
 /// Four processes read two names without a pause, half a second each.
 #[test]
-fn rw1_a_writer_of_any_of_several_names_waits_for_the_readers_that_are_there() {
+fn a_writer_of_any_of_several_names_waits_for_the_readers_that_are_there() {
     for names in [&["a"][..], &["b"], &["a", "b"], &["b", "c"]] {
         let scene = Scene::new(3);
         for number in 0..4_u32 {
@@ -113,7 +113,7 @@ fn rw1_a_writer_of_any_of_several_names_waits_for_the_readers_that_are_there() {
 
 /// Writers of both names come again and again, and readers of both as well: all of them go on.
 #[test]
-fn rw1_readers_of_several_names_and_writers_of_each_take_turns() {
+fn readers_of_several_names_and_writers_of_each_take_turns() {
     let scene = Scene::new(3);
     let counts = Arc::new([(); 4].map(|()| AtomicUsize::new(0)));
     for (at, name) in [None, None, Some("a"), Some("b")].into_iter().enumerate() {
@@ -136,7 +136,7 @@ fn rw1_readers_of_several_names_and_writers_of_each_take_turns() {
 
 /// Its entry expires 2 s after its last refresh, for readers that wait for no holder as well.
 #[test]
-fn rw1_a_writer_that_was_killed_keeps_readers_out_for_2_s() {
+fn a_writer_that_was_killed_keeps_readers_out_for_2_s() {
     for readers_hold in [true, false] {
         let scene = Scene::new(3);
         let [holder, writer, reader] = [(); 3].map(|()| scene.process());

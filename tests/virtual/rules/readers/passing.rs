@@ -68,7 +68,7 @@ fn writes(scene: &Scene, writers: &[Process], reads: &Reads, until: Duration) ->
 }
 
 #[test]
-fn rw1_readers_that_come_and_go_pass_no_writer() {
+fn readers_that_come_and_go_pass_no_writer() {
     for (seed, readers, writers, seconds) in [(1, 2, 1, 60), (2, 8, 1, 10), (3, 6, 3, 5)] {
         let scene = Scene::with(3, Sim::new(seed), Quirk::default());
         let log = Reads::default();
@@ -83,7 +83,7 @@ fn rw1_readers_that_come_and_go_pass_no_writer() {
 
 /// Its attempt reaches the nodes 60 ms after the push. Readers that come find a free lock until then.
 #[test]
-fn rw1_a_writer_that_is_slow_is_not_passed() {
+fn a_writer_that_is_slow_is_not_passed() {
     let scene = Scene::new(3);
     let [first, writer, second] = [(); 3].map(|()| scene.process());
     let reading = scene.run(read(&first)).unwrap();
