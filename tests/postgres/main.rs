@@ -1,4 +1,4 @@
-//! The example of a backend on PostgreSQL, on a server of the system.
+//! The example of a backend on PostgreSQL, and the SQL of the guide, on a server of the system.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -13,6 +13,8 @@ use quorate_tests::{Nodes, RedisServer};
 #[allow(dead_code, reason = "its `main` is for users")]
 #[path = "../../examples/postgres_backend.rs"]
 mod postgres_backend;
+
+mod fences;
 
 use postgres_backend::PostgresNode;
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
 /// One line, for a developer who has not installed it.
@@ -36,7 +37,9 @@ impl Postgres {
     pub fn start() -> Self {
         let (initdb, pg_ctl) = (program("initdb"), program("pg_ctl"));
         // The name is short: the path of a unix socket has room for about a hundred bytes.
-        let dir = env::temp_dir().join(format!("quorate-pg-{}", process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = env::temp_dir().join(format!("quorate-pg-{}-{number}", process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir(&dir).expect("a directory for temporary files");
         if is_root() {

@@ -14,11 +14,12 @@ const TWO: NonZeroU16 = NonZeroU16::new(2).unwrap();
 
 const PAGE: &str = include_str!("../../crates/quorate/docs/nodes.md");
 
-/// The line that users copy, with this user and password.
+/// The lines that users copy as one, with this user and password.
 fn line(user: &str, password: &str) -> Vec<String> {
-    let line = PAGE.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
-    assert!(line.contains(" locker on >SECRET ~orders:* "), "{line}");
-    let line = line.replace(" locker on >SECRET ", &format!(" {user} on {password} "));
+    let lines = PAGE.lines().filter_map(|line| line.strip_prefix("ACL SETUSER locker "));
+    let line = lines.collect::<Vec<_>>().join(" ");
+    assert!(line.starts_with("on >SECRET ~orders:* "), "{line}");
+    let line = line.replace("on >SECRET ", &format!("ACL SETUSER {user} on {password} "));
     line.split(' ').map(str::to_owned).collect()
 }
 

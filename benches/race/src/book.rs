@@ -39,7 +39,7 @@ impl Book {
 
     /// Records that keys were left. Those of quorate count, but for settings with [`PAST_CLEANUP`].
     pub(crate) fn leave(&mut self, contestant: &str, place: &str, keys: usize, example: &str) {
-        self.leftovers.push(format!("{contestant}, after {place}: {keys}, such as {example}"));
+        self.leftovers.push(format!("{contestant}, after {place}: {keys} ({example})"));
         let is_ours = OURS.iter().any(|name| contestant.starts_with(name));
         self.keys_left += if is_ours && !place.contains(PAST_CLEANUP) { keys } else { 0 };
     }

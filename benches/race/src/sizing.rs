@@ -1,4 +1,4 @@
-//! What a lock, a renewal and a waiter cost the nodes and the client: the figures of the guide's page on operations.
+//! What a lock, a renewal and a waiter cost the nodes and the client: the figures of the guide's page *capacity*.
 //!
 //! `cargo xtask race sizing`. On three nodes, and in one thread of this process. Commands are those that one node
 //! executes: a script counts, and each command in it. Memory of the client is what is allocated and not freed.

@@ -29,7 +29,7 @@ use self::wanted::Kind;
 pub(crate) use self::wanted::{Patience, Wanted, Wishes};
 use crate::attempt::Attempt;
 use crate::error::LockError;
-use crate::tickets::Inner;
+use crate::turns::tickets::Inner;
 
 /// Acquires a lock.
 ///

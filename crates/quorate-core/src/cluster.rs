@@ -1,5 +1,9 @@
 //! What all floors above share: settings, runtime, nodes, and all that is not over.
 
+pub(crate) mod attempts;
+pub(crate) mod nodes;
+pub(crate) mod shell;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Waker;
@@ -9,11 +13,11 @@ use futures_util::future::{Either, select};
 
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
-use crate::attempts::Attempts;
-use crate::backend::{Answered, Asked, Call, CallKind, CallResult, Operation, Tag};
+use crate::cluster::attempts::Attempts;
+use crate::cluster::nodes::Nodes;
 use crate::config::Config;
-use crate::nodes::Nodes;
-use crate::runtime::Runtime;
+use crate::seam::backend::{Answered, Asked, Call, CallKind, CallResult, Operation, Tag};
+use crate::seam::runtime::Runtime;
 
 /// The settings, the runtime, the nodes and the open attempts of one manager.
 pub(crate) struct Cluster {

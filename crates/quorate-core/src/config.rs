@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::algorithm::backoff::Backoff;
 use crate::algorithm::lease::{Drift, InvalidTtl, SafetyMargin, Ttl};
 use crate::algorithm::renewal::Renewal;
-use crate::backend::RestartGuard;
 use crate::error::{BuildError, InvalidRequest};
 use crate::resource::Label;
+use crate::seam::backend::RestartGuard;
 
 /// The least validity of a lease. With less, renewals would follow each other without a pause.
 const LEAST_VALIDITY: Duration = Duration::from_millis(1);

@@ -21,7 +21,7 @@ pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
 pub use self::with::{OnceError, Stopped, WithError};
 use crate::algorithm::lease::InvalidTtl;
 use crate::resource::{InvalidLabel, InvalidResource, Key};
-use crate::runtime::EntropyError;
+use crate::seam::runtime::EntropyError;
 
 /// Shows an error that `main` may return as people read it.
 macro_rules! debug_as_display {

@@ -5,47 +5,48 @@
 //!
 //! # The floors
 //!
-//! A module imports only from modules in rows below its own, so there is no circle.
+//! Each folder is a floor. A module imports only from modules in rows below its own, so there is no circle. `over` is what
+//! a user could have written: it imports what this file exports, and the few private things that `over/access` lists.
 //!
 //! | floor | module | what it is |
 //! |---|---|---|
-//! | 9 | [`blocking`](LockRequest::lock_blocking) | locks for threads without async |
-//! | 9 | [`lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
-//! | 9 | [`any`](LockManager::lock_any) | one of several names, and permits |
-//! | 9 | [`once`](LockManager::once_per) | work that is done once per period |
-//! | 8 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `inspect`, `revoke`, `check`, `leases`, `close` |
-//! | 8 | [`request`](LockRequest) | what a user asks for; awaited, it gives a guard |
-//! | 8 | `acquire` | a loop for each kind of request: rounds at the nodes, and the waits between them |
-//! | 7 | [`fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
-//! | 7 | [`revoke`](Revocation) | what each node kept of a lock that was taken away |
-//! | 7 | [`check`](Check) | the report of each node about itself, with its problems |
-//! | 7 | [`readiness`](Readiness) | what is known of the nodes without asking them |
-//! | 7 | [`inspect`](Inspection) | a look from outside at a lock |
-//! | 7 | [`guard`](LockGuard) | the RAII value that releases on drop |
-//! | 7 | [`detached`](DetachedLock) | the record with which another process adopts a lock |
-//! | 6 | [`lease`](Lease) | the view of an attempt that its holder has: the end, the lost signal, extension |
+//! | 8 | [`over/blocking`](LockRequest::lock_blocking) | locks for threads without async |
+//! | 8 | [`over/lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
+//! | 8 | [`over/any`](LockManager::lock_any) | the names of permits, and of one of several locks |
+//! | 8 | [`over/once`](LockManager::once_per) | work that is done once per period |
+//! | 8 | [`over/fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
+//! | 8 | [`over/operators/revoke`](Revocation) | a lock that is taken away, and what each node kept of it |
+//! | 8 | [`over/operators/check`](Check) | the report of each node about itself, with its problems |
+//! | 8 | [`over/operators/inspect`](Inspection) | a look from outside at a lock |
+//! | 8 | [`over/operators/readiness`](Readiness) | what is known of the nodes without asking them |
+//! | 8 | `over/access` | the private things that this floor needs |
+//! | 7 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `leases`, `close` |
+//! | 7 | [`manager/request`](LockRequest) | what a user asks for; awaited, it gives a guard |
+//! | 7 | [`manager/guard`](LockGuard) | the RAII value that releases on drop |
+//! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
+//! | 6 | `acquire` | a loop for each kind of request: rounds at the nodes, and the waits between them |
+//! | 5 | [`attempt/lease`](Lease) | the view of an attempt that its holder has: the end, the lost signal, extension |
 //! | 5 | `attempt` | the life of one token: each reply, due time and wish is one input, handled at once |
-//! | 4 | `tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key |
-//! | 4 | `readers` | the readers of a manager that wait: those of one lock share an entry |
-//! | 4 | `remote_wait` | the wait between processes for one key |
+//! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key |
+//! | 4 | `turns/readers` | the readers of a manager that wait: those of one lock share an entry |
+//! | 4 | `turns/remote_wait` | the wait between processes for one key |
 //! | 3 | `cluster` | what all floors above share: settings, runtime, nodes, open attempts |
-//! | 3 | `nodes` | the configured nodes, with the health and the server id of each |
-//! | 3 | `attempts` | all attempts and waits that are not over, and the timekeeper |
+//! | 3 | `cluster/nodes` | the configured nodes, with the health and the server id of each |
+//! | 3 | `cluster/attempts` | all attempts and waits that are not over, and the timekeeper |
+//! | 3 | `cluster/shell/waiting` | a caller that waits for something that a state will have, with a timer of its own |
+//! | 3 | `cluster/shell/wakers` | the tasks that wait for a change of one state |
+//! | 3 | `cluster/shell/late` | a mutex that a reply never waits for, with its list of late arrivals |
 //! | 2 | [`telemetry`] | events and figures |
 //! | 2 | `config` | the settings, checked |
 //! | 2 | [`error`] | one error per operation |
-//! | 1 | `waiting` | a caller that waits for something that a state will have, with a timer of its own |
-//! | 1 | `wakers` | the tasks that wait for a change of one state |
-//! | 1 | `late` | a mutex that a reply never waits for, with its list of late arrivals |
-//! | 1 | [`backend`] | the seam to a node; in it `call`: one call, and its way back |
-//! | 1 | `given_up` | tasks of backends that wait until an answer is not awaited any more |
-//! | 1 | [`runtime`] | the seam to an async runtime: clock, timer, tasks, randomness |
+//! | 1 | [`seam/backend`](backend) | the seam to a node; in it `call`: one call, and its way back |
+//! | 1 | `seam/given_up` | tasks of backends that wait until an answer is not awaited any more |
+//! | 1 | [`seam/runtime`](runtime) | the seam to an async runtime: clock, timer, tasks, randomness |
 //! | 0 | [`resource`] | names, keys and tokens |
-//! | 0 | `entropy` | the error of a source of randomness |
 //! | 0 | [`algorithm`] | the pure machines: no async, no clock, no randomness, no I/O |
 //!
-//! To learn how a lock works, read the page *How it works* of the guide in the crate `quorate`, then
-//! [`algorithm::attempt`], `acquire/plain.rs` and `attempt.rs`. Codes such as C3 are the rules of `tests/README.md`. The
+//! To learn how a lock works, read `docs/how-it-works.md` of this crate, then
+//! `acquire/plain.rs`, [`algorithm::attempt`] and `attempt.rs`. Codes such as C3 are the rules of `tests/README.md`. The
 //! *gate* is the node that keeps the wait queue of a lock.
 //!
 //! # Invariants
@@ -83,55 +84,33 @@
 
 mod acquire;
 pub mod algorithm;
-mod any;
 mod attempt;
-mod attempts;
-pub mod backend;
-mod blocking;
-mod check;
 mod cluster;
 mod config;
-mod detached;
-mod entropy;
 pub mod error;
-mod fenced_cell;
-mod given_up;
-mod guard;
-mod inspect;
-mod late;
-mod lead;
-mod lease;
 mod manager;
-mod nodes;
-mod once;
-mod readers;
-mod readiness;
-mod remote_wait;
-mod request;
+mod over;
 pub mod resource;
-mod revoke;
-#[allow(clippy::disallowed_methods, reason = "the one place that reads clocks (T4)")]
-pub mod runtime;
+mod seam;
 pub mod telemetry;
-mod tickets;
-mod waiting;
-mod wakers;
+mod turns;
 
 pub use algorithm::fence::FencingToken;
-pub use backend::{BackendError, BackendErrorKind, LockBackend, RestartGuard};
-pub use check::{Check, CheckRequest, NodeReport, Problem};
-pub use detached::{DetachedLock, InvalidRecord};
+pub use attempt::lease::Lease;
 pub use error::{
     AdoptError, Answer, BuildError, ExtendError, InvalidRequest, LeaseEnd, LockError, NodeAnswer,
     OnceError, QuorumFailure, ReleaseError, RevokeError, Stopped, WithError,
 };
-pub use fenced_cell::{FencedCell, StaleToken};
-pub use guard::LockGuard;
-pub use inspect::{Inspection, KeyState, LockState, NodeView};
-pub use lease::Lease;
+pub use manager::detached::{DetachedLock, InvalidRecord};
+pub use manager::guard::LockGuard;
+pub use manager::request::LockRequest;
 pub use manager::{CloseReport, LockManager, LockManagerBuilder};
-pub use readiness::{NodeReadiness, Readiness};
-pub use request::LockRequest;
+pub use over::fenced_cell::{FencedCell, StaleToken};
+pub use over::operators::check::{Check, CheckRequest, NodeReport, Problem};
+pub use over::operators::inspect::{Inspection, KeyState, LockState, NodeView};
+pub use over::operators::readiness::{NodeReadiness, Readiness};
+pub use over::operators::revoke::Revocation;
 pub use resource::{IntoResource, IntoResources, InvalidResource};
-pub use revoke::Revocation;
-pub use runtime::Runtime;
+pub use seam::backend::{BackendError, BackendErrorKind, LockBackend, RestartGuard};
+pub use seam::runtime::Runtime;
+pub use seam::{backend, runtime};

@@ -3,6 +3,9 @@
 mod adopt;
 mod builder;
 mod close;
+pub(crate) mod detached;
+pub(crate) mod guard;
+pub(crate) mod request;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +13,15 @@ use std::time::Duration;
 pub use self::builder::LockManagerBuilder;
 pub use self::close::CloseReport;
 use crate::attempt::Attempt;
-use crate::backend::{BackendError, Holder, LockBackend, Revoke, Sighting};
-use crate::check::CheckRequest;
+use crate::attempt::lease::Lease;
 use crate::cluster::Cluster;
-use crate::detached::DetachedLock;
-use crate::error::{AdoptError, LockError, RevokeError, WithError};
-use crate::guard::LockGuard;
-use crate::inspect::{self, Inspection};
-use crate::lease::Lease;
-use crate::readiness::{Readiness, readiness};
-use crate::request::LockRequest;
-use crate::resource::{IntoResource, IntoResources, InvalidResource, Key, Label, Resources, Token};
-use crate::revoke::Revocation;
-use crate::runtime::{BoxFuture, EntropyError};
-use crate::tickets::Inner;
+use crate::error::{AdoptError, LockError, WithError};
+use crate::manager::detached::DetachedLock;
+use crate::manager::guard::LockGuard;
+use crate::manager::request::LockRequest;
+use crate::resource::{IntoResources, InvalidResource, Resources};
+use crate::seam::backend::LockBackend;
+use crate::turns::tickets::Inner;
 
 /// Acquires locks on a fixed set of nodes. Cheap to clone.
 ///
@@ -193,185 +191,6 @@ impl LockManager {
         adopt::adopt(&self.inner, record).await
     }
 
-    /// Shows who holds the lock on `resource`, and for how long, without acquiring it.
-    ///
-    /// All nodes are asked at once, and each may reply for a node timeout. What fails on a node is in its
-    /// view. The result is about the past: only an acquire shows whether a lock can be acquired.
-    ///
-    /// ```
-    /// use quorate_core::{InvalidResource, LockManager, LockState};
-    ///
-    /// async fn show(locks: &LockManager) -> Result<(), InvalidResource> {
-    ///     let inspection = locks.inspect("orders:42").await?;
-    ///     match (inspection.state(), inspection.time_left()) {
-    ///         (LockState::Held, Some(left)) => println!("held for {left:.1?}, if not extended"),
-    ///         (LockState::Free, _) => println!("free"),
-    ///         _ => println!("{inspection}"), // what each node said
-    ///     }
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidResource`]: the name cannot be locked.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time: it only reads.
-    pub async fn inspect(
-        &self,
-        resource: impl IntoResource,
-    ) -> Result<Inspection, InvalidResource> {
-        let key = Key::new(&self.inner.cluster.config.key_prefix, &resource.into_resource()?);
-        Ok(self.ask_all(|node| node.inspect(&key)).await)
-    }
-
-    /// Takes the lock on `resource` away from its holder: it can no longer be extended, and is free when its ttl has
-    /// passed.
-    ///
-    /// No two clients hold the lock at once, whatever the holder does. Each node replaces the token of the holder and
-    /// keeps what is left of the ttl. A holder that renews learns of it at its next renewal. Others wait as before.
-    /// The lock is free in [`free_in`](Revocation::free_in): an extension just before the revoke counts in full.
-    ///
-    /// All nodes are asked at once, and each may reply for a node timeout. A node that does not reply may do it later,
-    /// and may then meet the next holder, which loses the vote of this node. Fencing numbers, the restart guard and
-    /// wait queues stay as they are. A lock on several names ends when one of them is revoked.
-    ///
-    /// ```
-    /// use quorate_core::{LockManager, RevokeError};
-    ///
-    /// async fn free(locks: &LockManager) -> Result<(), RevokeError> {
-    ///     let revocation = locks.revoke("orders:42").await?;
-    ///     match revocation.is_effective() {
-    ///         true => println!("free in {:.1?} at the latest", revocation.free_in()),
-    ///         false => println!("{revocation}"), // what each node said
-    ///     }
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// - [`RevokeError::Invalid`]: the name cannot be locked. Nothing was sent.
-    /// - [`RevokeError::Entropy`]: there is no randomness for a token. Nothing was sent.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, some of the nodes may have done it. It is safe to call it again.
-    pub async fn revoke(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
-        let key = self.lockable(resource)?;
-        self.take_away(key, Revoke::replace(self.value_of_revoked()?)).await
-    }
-
-    /// Takes the lock on `resource` away from the holder that `seen` shows, as [`revoke`](Self::revoke) does, and from no
-    /// other.
-    ///
-    /// `seen` is an [inspection](Self::inspect) of the same name. Each node compares: a key of a client that has acquired
-    /// the lock since is left alone, and the [`Revocation`] shows it. Of readers, a key is left alone that has a reader who
-    /// was not seen. If `seen` shows no holder, nothing is done.
-    ///
-    /// ```
-    /// use quorate_core::{LockManager, RevokeError};
-    ///
-    /// async fn free_if_held_by(label: &str, locks: &LockManager) -> Result<(), RevokeError> {
-    ///     let seen = locks.inspect("orders:42").await?;
-    ///     if seen.label() == Some(label) {
-    ///         println!("{}", locks.revoke_seen("orders:42", &seen).await?);
-    ///     }
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`revoke`](Self::revoke).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`revoke`](Self::revoke).
-    pub async fn revoke_seen(
-        &self,
-        resource: impl IntoResource,
-        seen: &Inspection,
-    ) -> Result<Revocation, RevokeError> {
-        let key = self.lockable(resource)?;
-        self.take_away(key, Revoke::replace(self.value_of_revoked()?).of(of(seen))).await
-    }
-
-    /// Deletes the lock on `resource` on all nodes: it is free at once, and its holder does not know.
-    ///
-    /// The holder may go on working until its lease ends, while the next one works already. So this is for holders that
-    /// are known to be dead, and for resources that check [fencing tokens](crate::LockRequest::fenced). Otherwise
-    /// [`revoke`](Self::revoke).
-    ///
-    /// All nodes are asked at once, and each may reply for a node timeout. A node that does not reply may do it later.
-    ///
-    /// # Errors
-    ///
-    /// [`RevokeError::Invalid`]: the name cannot be locked. Nothing was sent.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, some of the nodes may have deleted the lock.
-    pub async fn delete(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
-        self.take_away(self.lockable(resource)?, Revoke::delete()).await
-    }
-
-    /// Deletes the lock on `resource` of the holder that `seen` shows, as [`delete`](Self::delete) does, and of no other.
-    ///
-    /// What [`revoke_seen`](Self::revoke_seen) says of `seen` holds here, too. A [mark](LockGuard::keep), of which the
-    /// inspection says that it [is done](Inspection::is_done), can be deleted without risk: nobody works under it.
-    ///
-    /// # Errors
-    ///
-    /// As [`delete`](Self::delete).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`delete`](Self::delete).
-    pub async fn delete_seen(
-        &self,
-        resource: impl IntoResource,
-        seen: &Inspection,
-    ) -> Result<Revocation, RevokeError> {
-        self.take_away(self.lockable(resource)?, Revoke::delete().of(of(seen))).await
-    }
-
-    async fn take_away(&self, key: Key, how: Revoke) -> Result<Revocation, RevokeError> {
-        let found = self.ask_all(|node| node.revoke(&key, &how)).await;
-        Ok(Revocation::new(found, how))
-    }
-
-    /// Draws the value of a revoked key: a token that is thrown away, with a label that says so (V6).
-    fn value_of_revoked(&self) -> Result<Token, EntropyError> {
-        let cluster = &self.inner.cluster;
-        let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
-        Ok(token.labelled(&Label::of_revoked(cluster.config.label.as_ref())))
-    }
-
-    /// The key of a resource whose name is not reserved (V4).
-    fn lockable(&self, resource: impl IntoResource) -> Result<Key, InvalidResource> {
-        let prefix = &self.inner.cluster.config.key_prefix;
-        let key = Key::new(prefix, &resource.into_resource()?);
-        if key.is_reserved(prefix) { Err(InvalidResource::Reserved) } else { Ok(key) }
-    }
-
-    /// What each node answers within a node timeout.
-    async fn ask_all<'a>(
-        &'a self,
-        ask: impl Fn(&'a dyn LockBackend) -> BoxFuture<'a, Result<Option<Sighting>, BackendError>>
-        + Sync,
-    ) -> Inspection {
-        let (cluster, ask) = (&self.inner.cluster, &ask);
-        let calls = cluster.nodes.count().ids().map(|id| {
-            let backend = &**cluster.nodes.backend(id);
-            (Arc::clone(cluster.nodes.name(id)), async move { ask(backend).await })
-        });
-        let timeout = cluster.config.default_node_timeout();
-        inspect::inspect(&*cluster.runtime, timeout, calls).await
-    }
-
     /// The leases that this manager holds now. The order is not specified.
     ///
     /// Leases of guards that were forgotten are among them, and those of locks that were adopted. A lease that has ended
@@ -379,54 +198,6 @@ impl LockManager {
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
         Attempt::all_held(&self.inner.cluster).map(Lease::new).collect()
-    }
-
-    /// Asks all nodes what they are, what they can do, and what is wrong with them. For a start-up, and for operators.
-    ///
-    /// All nodes are asked at once, and each may reply for a node timeout. Then each sets and deletes a key that no lock
-    /// can have, `:quorate:check` below the [prefix](LockManagerBuilder::key_prefix) or `quorate:check` without one, and may
-    /// take a node timeout more. A node without a problem may fail later.
-    ///
-    /// ```
-    /// use quorate_core::LockManager;
-    ///
-    /// async fn start(locks: &LockManager) -> Result<(), String> {
-    ///     let check = locks.check().await;
-    ///     println!("{check}"); // one line for each node
-    ///     match check.problems().next() {
-    ///         Some((node, problem)) => Err(format!("{}: {problem}", node.name)),
-    ///         None => Ok(()),
-    ///     }
-    /// }
-    /// ```
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time. Then a node may keep the key of the check for 1 s.
-    pub fn check(&self) -> CheckRequest {
-        CheckRequest::new(Arc::clone(&self.inner))
-    }
-
-    /// What is known of the nodes without asking them: which answered lately, and whether they are a quorum. For a
-    /// readiness probe that is called often.
-    ///
-    /// A look at the clock and a mutex of each node: no I/O. *Lately* has no bound in time: it is about the latest call to
-    /// each node, and a manager without work makes none. So it does not learn that nodes are back, and one that has asked
-    /// nothing knows of no node: [`check`](Self::check) asks all of them, and its answers count.
-    ///
-    /// ```
-    /// use quorate_core::LockManager;
-    ///
-    /// async fn probe(locks: &LockManager) -> Result<(), String> {
-    ///     if locks.nodes().has_quorum() || locks.check().await.has_quorum() {
-    ///         return Ok(());
-    ///     }
-    ///     Err(locks.nodes().to_string())
-    /// }
-    /// ```
-    #[must_use]
-    pub fn nodes(&self) -> Readiness {
-        readiness(&self.inner.cluster)
     }
 
     /// Ends all leases, releases all locks, and returns when every node that answers is clean.
@@ -450,9 +221,4 @@ impl LockManager {
     pub async fn close(&self, limit: Duration) -> CloseReport {
         close::close(&self.inner, limit).await
     }
-}
-
-/// The holders that an inspection shows.
-fn of(seen: &Inspection) -> Vec<Holder> {
-    seen.holders().into_iter().cloned().collect()
 }

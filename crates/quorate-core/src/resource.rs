@@ -1,5 +1,6 @@
 //! Resource, key, token and label: what users lock, and what a node stores for it.
 
+pub(crate) mod entropy;
 mod label;
 mod token;
 

@@ -106,8 +106,8 @@ use self::fields::{Keys, Short, shown};
 use self::figures::*;
 #[cfg(feature = "tracing")]
 use self::span::InSpan;
-use crate::backend::BackendError;
 use crate::resource::Key;
+use crate::seam::backend::BackendError;
 
 /// Emits an event, with the feature `tracing`.
 macro_rules! event {

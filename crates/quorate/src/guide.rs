@@ -4,126 +4,116 @@
 //!
 //! - [`start`]: from nothing to the first lock, and to the first test of your code.
 //! - [`nodes`]: which servers, clients, pools and permissions; passwords that change, Sentinel, TLS, connections.
-//! - [`coming_from`]: what to write instead of rslock, redlock-rs, redsync, node-redlock, Redisson, ShedLock, etcd and Consul.
+//! - [`coming_from`]: what to write instead of other Redlock libraries, Redisson, ShedLock, Kubernetes' leader
+//!   election, etcd and Consul.
 //!
 //! What to do with a lock:
 //!
 //! - [`jobs`]: work that one of several machines does once, or once per period.
 //! - [`leading`]: one process leads, and another one takes over.
 //! - [`waiting`]: what a request does while another client holds the lock.
-//! - [`readers`]: readers hold a lock together, and a writer holds it alone.
-//! - [`permits`]: at most N holders at a time, and one of several names.
-//! - [`errors`]: which error says what, and the warning before a lease is lost.
-//! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended.
+//! - [`sharing`]: readers hold a lock together; at most N holders at a time; one of several names.
+//! - [`errors`]: the meaning of each error, and the warning before a lease is lost.
+//! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended; SQL for them.
 //! - [`command`]: the command `quorate`, for cron jobs, deploy scripts and migrations.
-//! - [`testing`]: how to test code that uses quorate, and how quorate is tested.
+//! - [`testing`]: how to test code that uses quorate.
 //!
 //! To run it:
 //!
-//! - [`operations`]: who holds a lock, how to free it, a check at start-up, a readiness probe, alerts, log lines, and
-//!   what a lock costs.
-//! - [`restarts`]: nodes that restart or lose their data.
-//! - [`changing_nodes`]: how to replace, add and remove a node.
-//! - [`performance`]: latency and throughput beside other clients.
+//! - [`running_the_nodes`]: 3 a.m., persistence, the restart guard, restarts, upgrades, changing the nodes.
+//! - [`operations`]: who holds a lock, how to free it, a readiness probe, alerts, log lines.
+//! - [`capacity`]: locks a second, memory and commands, beside other clients.
 //!
 //! What holds, and why:
 //!
 //! - [`guarantees`]: each guarantee with the tests that show it.
-//! - [`limits`]: what no lock of this kind can do, and all limits with numbers.
-//! - [`how_it_works`]: for readers of the code, where each reply, drop and timeout is handled.
+//! - [`limits`]: is Redlock safe; choosing a ttl; all limits and settings with numbers.
 
-/// A page whose examples need features.
-macro_rules! page {
-    ($name:ident, $path:literal) => {
-        #[cfg_attr(all(feature = "fred", feature = "memory", feature = "redis", feature = "tokio"), doc = include_str!($path))]
+/// Each page is in the documentation whatever features are on. Its examples are compiled with all of them.
+macro_rules! pages {
+    ($($name:ident: $path:literal,)*) => {$(
         #[cfg_attr(
-            not(all(feature = "fred", feature = "memory", feature = "redis", feature = "tokio")),
-            doc = "Needs the features `fred`, `memory`, `redis` and `tokio`."
+            any(not(doctest), all(feature = "fred", feature = "memory", feature = "redis", feature = "tokio")),
+            doc = include_str!($path)
         )]
         pub mod $name {}
-    };
+    )*};
 }
 
-page!(start, "../docs/start.md");
-page!(nodes, "../docs/nodes.md");
-page!(coming_from, "../docs/coming-from.md");
-page!(testing, "../docs/testing.md");
-
-#[doc = include_str!("../docs/jobs.md")]
-pub mod jobs {}
-
-#[doc = include_str!("../docs/leading.md")]
-pub mod leading {}
-
-#[doc = include_str!("../docs/waiting.md")]
-pub mod waiting {}
-
-#[doc = include_str!("../docs/readers.md")]
-pub mod readers {}
-
-#[doc = include_str!("../docs/permits.md")]
-pub mod permits {}
-
-#[doc = include_str!("../docs/errors.md")]
-pub mod errors {}
-
-#[doc = include_str!("../docs/fencing.md")]
-pub mod fencing {}
-
-#[doc = include_str!("../docs/command.md")]
-pub mod command {}
-
-#[doc = include_str!("../docs/operations.md")]
-pub mod operations {}
-
-#[doc = include_str!("../docs/restarts.md")]
-pub mod restarts {}
-
-#[doc = include_str!("../docs/changing-nodes.md")]
-pub mod changing_nodes {}
-
-#[doc = include_str!("../docs/performance.md")]
-pub mod performance {}
-
-#[doc = include_str!("../docs/guarantees.md")]
-pub mod guarantees {}
-
-#[doc = include_str!("../docs/limits.md")]
-pub mod limits {}
-
-#[doc = include_str!("../docs/how-it-works.md")]
-pub mod how_it_works {}
+pages! {
+    start: "../docs/start.md",
+    nodes: "../docs/nodes.md",
+    running_the_nodes: "../docs/running-the-nodes.md",
+    operations: "../docs/operations.md",
+    command: "../docs/command.md",
+    waiting: "../docs/waiting.md",
+    jobs: "../docs/jobs.md",
+    leading: "../docs/leading.md",
+    sharing: "../docs/sharing.md",
+    errors: "../docs/errors.md",
+    fencing: "../docs/fencing.md",
+    testing: "../docs/testing.md",
+    capacity: "../docs/capacity.md",
+    guarantees: "../docs/guarantees.md",
+    limits: "../docs/limits.md",
+    coming_from: "../docs/coming-from.md",
+}
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
+    use std::time::{Duration, Instant};
 
-    /// What is to be written instead stands in the example of the page, which is compiled.
+    use crate::algorithm::{lease::SafetyMargin, renewal::Renewal};
+    use crate::backend::{Drift, Ttl};
+
+    const LIMITS: &str = include_str!("../docs/limits.md");
+
+    /// 250 words a minute.
     #[test]
-    fn the_right_sides_of_the_tables_are_compiled() {
-        let page = include_str!("../docs/coming-from.md");
-        let (tables, example) = page.split_once("```rust,no_run").unwrap();
-        let rows = tables.lines().filter(|line| line.starts_with("| `"));
-        let rights = rows.map(|row| row.replace("\\|", "¦"));
-        let rights = rights.filter_map(|row| Some(row.split('|').nth(2)?.replace('¦', "|")));
-        let mut seen = 0;
-        for cell in rights {
-            for code in cell.split('`').skip(1).step_by(2).filter(|code| code.contains('(')) {
-                assert!(example.contains(code), "{code}");
-                seen += 1;
-            }
-        }
-        assert!(seen > 50, "{seen}");
+    fn the_guide_is_read_in_an_hour_and_the_readme_has_160_lines_at_most() {
+        assert!(include_str!("../README.md").lines().count() <= 160);
+        let words = |text: &str| text.split_whitespace().count();
+        let all: usize = pages().map(|(_, text)| words(&text)).sum();
+        assert!(all <= 15_000, "{all}");
     }
 
+    /// The table of *choosing a ttl*, in tenths of a second.
     #[test]
-    fn no_page_is_longer_than_150_lines_and_the_readme_is_under_180() {
-        assert!(include_str!("../README.md").lines().count() < 180);
-        for (path, text) in pages() {
-            assert!(text.lines().count() <= 150, "{path}");
-        }
+    #[expect(clippy::disallowed_methods, reason = "only differences of times count")]
+    fn the_times_of_a_ttl_are_those_of_the_page() {
+        let (node_timeout, ttls) = (Duration::from_millis(500), [10, 30].map(Duration::from_secs));
+        let ttls = ttls.map(|ttl| Ttl::try_from(ttl).unwrap());
+        let validities = ttls.map(|ttl| SafetyMargin::default().validity(Drift::default(), ttl));
+        let tenths =
+            |time: Duration| format!("{:.1} s", time.as_millis().div_euclid(100) as f64 / 10.0);
+        let row = |what: &str, [short, long]: [String; 2]| {
+            assert!(
+                LIMITS.contains(&format!("| {what} | {short} | {long} |")),
+                "{what}: {short}, {long}"
+            );
+        };
+        // Rounded up: 9.398 and 29.198.
+        row(
+            "validity, from the last extension",
+            validities.map(|time| format!("{:.1} s", time.as_secs_f64())),
+        );
+        row("longest time between two renewals", validities.map(|time| tenths(time / 3)));
+        row("pause of the process that it bears", validities.map(|time| tenths(time - time / 3)));
+        // A try that began just before the nodes are back fails by its node timeout, and the next one has to be in time.
+        let bears = |validity: Duration, outage: Duration| {
+            let renewal = Renewal::new(validity, validity / 3);
+            let valid_until = Instant::now() + validity;
+            let failed = renewal.next(valid_until, u64::MAX) + outage + node_timeout;
+            renewal.retry(failed, valid_until, u64::MAX) < valid_until
+        };
+        let seconds = validities.map(|validity| {
+            let borne = (1..).take_while(|outage| bears(validity, Duration::from_secs(*outage)));
+            format!("{} s", borne.count())
+        });
+        row("outage of a quorum that a renewed lease bears", seconds);
     }
 
     /// Each type at the root of the crate.

@@ -1,27 +1,69 @@
 //! Distributed locks over a quorum of Redis or Valkey nodes (Redlock), for async Rust.
 //!
-//! Pick a runtime and a client by feature: `tokio` or `smol`, and `redis`, `fred` or `memory`.
-//! Everything else is the same code, but for some [addresses](#addresses):
+//! # What a lock does
+//!
+//! A lock is acquired when more than half of the nodes have granted it; the others may be dead, hung or slow. It has a
+//! ttl, and is renewed while the work goes on. If it cannot be renewed, the work is stopped before another process can
+//! have the lock.
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "redis", feature = "tokio"))]
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
 //! use quorate::LockManager;
 //!
-//! let nodes = quorate::redis::connect([
-//!     "redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3",
-//! ])?;
-//! let locks = LockManager::builder(nodes).build()?;
+//! let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+//! let locks = LockManager::builder(quorate::redis::connect(nodes)?).build()?;
 //!
-//! let guard = locks.lock("orders:42").await?;
-//! // … the work, while guard.is_valid() …
-//! guard.release().await?; // an error if the lock had been lost before
+//! // Waits for the lock, renews it while the body runs, and releases it.
+//! let shipped = locks.with("orders:42", async |_lease| ship(42).await).await?;
+//!
+//! // The same with a guard: a drop releases, too.
+//! let guard = locks.lock("orders:42").timeout(Duration::from_secs(5)).auto_renew().await?;
+//! tokio::select! {
+//!     reason = guard.lost() => println!("stop now: {reason}"),
+//!     _ = ship(42) => {}
+//! }
+//! guard.release().await?; // an error if it is not proved that the lock was held until now
+//! # async fn ship(order: u32) -> u32 { order }
+//! # drop(shipped);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The [`guide`] explains guarantees and limits, errors, fencing, nodes that restart, waiting, readers, permits, jobs that
-//! run once, leading, operations, the tests, and how it works.
+//! | to | write |
+//! |---|---|
+//! | hold a lock, waiting for it | [`LockManager::lock`], [`LockManager::with`] |
+//! | skip the work if another process is at it | [`LockManager::try_lock`] |
+//! | do work once per period, on one of several machines | [`LockManager::once_per`] |
+//! | lead whenever this process can | [`LockManager::lead`] |
+//! | read together, write alone | [`LockManager::read`] |
+//! | let at most N in, or take one of several names | [`LockManager::permit`], [`LockManager::lock_any`] |
+//! | refuse late writes of a former holder | [`LockRequest::fenced`] |
+//! | lock without async | [`LockRequest::lock_blocking`] |
+//! | see who holds a lock; take it away | [`LockManager::inspect`], [`LockManager::revoke`] |
+//! | check the nodes; end cleanly | [`LockManager::check`], [`LockManager::close`] |
+//!
+//! A node that forgets a lock can grant it twice: let each node write to disk before it answers, or switch on
+//! [`LockManagerBuilder::restart_guard`]. The [`guide`] explains that and everything else. It is read in an hour.
+//!
+//! # Features
+//!
+//! None is on by default: pick a runtime, `tokio` or `smol`, and a client, `redis`, `fred` or `memory`. All can be
+//! combined, except that at most one of the two TLS features may be on.
+//!
+//! - `tokio`: `runtime::TokioRuntime`.
+//! - `smol`: `runtime::SmolRuntime`.
+//! - `redis`: nodes through redis-rs, each on a connection of its own or on a bb8 pool.
+//! - `fred`: nodes through fred.
+//! - `memory`: in-memory nodes, a virtual clock and conformance suites, for tests.
+//! - `tls-rustls` or `tls-native-tls`: `rediss://` addresses, for the clients that are chosen. With both,
+//!   redis-rs 1.8 loads no certificates of the system and trusts no node.
+//! - `unix-sockets`: unix sockets with fred; redis-rs has them anyway.
+//! - `tracing`: events of the life of a lock and of nodes that fail, see [`telemetry`].
+//! - `metrics`: waits, holds, votes and latency per node, see [`telemetry`].
+//! - `serde`: `Serialize` and `Deserialize` for [`DetachedLock`].
 //!
 //! # Addresses
 //!
@@ -55,22 +97,6 @@
 //!
 //! This crate only gathers the others. The algorithm, the errors and the guarantees are in
 //! [`quorate_core`], which a library that embeds locking can depend on alone.
-//!
-//! # Features
-//!
-//! None is on by default. All can be combined, except that at most one of the two TLS features may be on.
-//!
-//! - `tokio`: `runtime::TokioRuntime`.
-//! - `smol`: `runtime::SmolRuntime`.
-//! - `redis`: nodes through redis-rs, each on a connection of its own or on a bb8 pool.
-//! - `fred`: nodes through fred.
-//! - `memory`: in-memory nodes, a virtual clock and conformance suites, for tests.
-//! - `tls-rustls` or `tls-native-tls`: `rediss://` addresses, for the clients that are chosen. With both,
-//!   redis-rs 1.8 loads no certificates of the system and trusts no node.
-//! - `unix-sockets`: unix sockets with fred; redis-rs has them anyway.
-//! - `tracing`: events of the life of a lock and of nodes that fail, see [`telemetry`].
-//! - `metrics`: waits, holds, votes and latency per node, see [`telemetry`].
-//! - `serde`: `Serialize` and `Deserialize` for [`DetachedLock`].
 //!
 //! # Versions
 //!

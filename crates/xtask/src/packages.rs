@@ -1,6 +1,7 @@
 //! The published crates: their features, documentation, dependencies and packages.
 
 use std::fs;
+use std::path::Path;
 
 use crate::cmd::{Cmd, Outcome, cargo, list, root, stem};
 
@@ -16,12 +17,30 @@ pub(crate) fn features() -> Outcome {
     cargo(&clippy).args(&["--", "-D", "warnings"]).run()
 }
 
-/// Documents each published crate without features, and then everything with all of them.
+/// Documents each published crate without features, and then everything with all of them. The guide is there in both.
 pub(crate) fn docs() -> Outcome {
     need(&cargo(&["hack"]), "cargo-hack")?;
     let doc = |words: &[&str]| cargo(words).env("RUSTDOCFLAGS", "-D warnings").run();
     doc(&["hack", "doc", "--no-deps", "--locked", "--no-default-features", "--ignore-private"])?;
+    guide_is_there()?;
     doc(&["doc", "--no-deps", "--locked", "--workspace", "--all-features"])
+}
+
+/// Each page of the guide is in the documentation, with all of its headings.
+fn guide_is_there() -> Outcome {
+    let read =
+        |path: &Path| fs::read_to_string(path).map_err(|why| format!("{}: {why}", path.display()));
+    let pages = list("crates/quorate/docs")?;
+    for page in pages.iter().filter(|path| path.extension().is_some_and(|kind| kind == "md")) {
+        let module = stem(page).replace('-', "_");
+        let place = root()?.join("target/doc/quorate/guide").join(module).join("index.html");
+        let (text, html) = (read(page)?, read(&place)?);
+        let headings = text.lines().filter(|line| line.starts_with("## ")).count();
+        if html.matches("class=\"doc-anchor\"").count() < headings {
+            return Err(format!("{} is not all of the page", place.display()));
+        }
+    }
+    Ok(())
 }
 
 /// Unused dependencies; arrows, licences and sources of dependencies; spelling.

@@ -1,10 +1,11 @@
-//! What pages say that no compiler checks: features, versions, defaults, links, and names of tests.
+//! What pages say that no compiler checks: features and what they bring, versions, defaults, links, names of tests.
 //!
 //! The code in README.md is compiled elsewhere: the facade includes it as its documentation.
 
+use std::collections::BTreeSet;
 use std::fs;
 
-use crate::cmd::{Cmd, Outcome, root};
+use crate::cmd::{Cmd, Outcome, cargo, root};
 
 /// GitHub's views of a file or folder of ours: a path follows.
 const VIEWS: [&str; 3] = ["blob/HEAD/", "raw/HEAD/", "tree/HEAD/"];
@@ -20,6 +21,12 @@ pub(crate) fn check() -> Outcome {
     let list = Cmd::new(&["git", "ls-files", "--cached", "--others", "--exclude-standard"]);
     let (list, readme) = (list.read()?, read("README.md")?);
     let mut mistakes = untruths(&readme, &read("Cargo.toml")?, &read("crates/quorate/Cargo.toml")?);
+    for (feature, told) in told_crates(&readme) {
+        let counted = crates_of(feature)?;
+        if told != counted.to_string() {
+            mistakes.push(format!("README.md: `{feature}` brings {counted} crates, not {told}"));
+        }
+    }
     // A test in the core compares this table with the code.
     let defaults = read("crates/quorate-core/src/config/defaults.md")?;
     let limits = read("crates/quorate/docs/limits.md")?;
@@ -36,6 +43,8 @@ pub(crate) fn check() -> Outcome {
             code.push_str(&text);
         } else if path.ends_with(".md") {
             let page = read(path)?;
+            let long = long_lines(&page);
+            mistakes.extend(long.map(|line| format!("{path}: over 100 columns: {line}")));
             let dead = links_to_nothing(&page, &is_there);
             mistakes.extend(dead.map(|link| format!("{path}: `{link}` leads nowhere")));
             let is_page = |target: &str| target.ends_with(".md") && is_there(target);
@@ -47,10 +56,17 @@ pub(crate) fn check() -> Outcome {
             if path.starts_with("crates/") {
                 let relative = relative_links(&page);
                 mistakes.extend(relative.map(|link| format!("{path}: `{link}` is relative")));
+            }
+            if path.starts_with("crates/") || path.ends_with("/how-it-is-tested.md") {
                 guide.push_str(&page);
             }
         }
     }
+    let how = read("crates/quorate-core/docs/how-it-works.md")?;
+    let sources = ["core", "protocol"].map(|name| format!("crates/quorate-{name}/src/"));
+    let is_source = |name: &str| sources.iter().any(|folder| is_there(&format!("{folder}{name}")));
+    let lost = code_spans(&how).filter(|span| span.ends_with(".rs") && !is_source(span));
+    mistakes.extend(lost.map(|name| format!("how-it-works.md: there is no `{name}`")));
     mistakes.extend(missing_tests(&guide, &code));
     if mistakes.is_empty() { Ok(()) } else { Err(format!("\n  {}", mistakes.join("\n  "))) }
 }
@@ -82,6 +98,37 @@ fn untruths(readme: &str, workspace: &str, facade: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// The features of the table in README.md, and how many crates it says that each brings.
+fn told_crates(readme: &str) -> impl Iterator<Item = (&str, &str)> {
+    let (_, table) = readme.split_once("## Features").unwrap_or_default();
+    table.lines().filter_map(|line| {
+        let mut cells =
+            line.strip_prefix("| `")?.split('|').map(|cell| cell.trim().trim_end_matches('`'));
+        cells.next().zip(cells.next_back().and_then(|_| cells.next_back()))
+    })
+}
+
+/// How many crates beside our own a program gets with this feature of the facade, on Linux.
+fn crates_of(feature: &str) -> Outcome<usize> {
+    // TLS is nothing without a client.
+    let features =
+        if feature.starts_with("tls-") { format!("redis,{feature}") } else { feature.to_owned() };
+    let tree = cargo(&["tree", "--package", "quorate", "--no-default-features", "--locked"])
+        .args(&["--features", &features, "--edges", "normal", "--prefix", "none"])
+        .args(&["--target", "x86_64-unknown-linux-gnu", "--format", "{p}"])
+        .read()?;
+    let foreign = tree.lines().filter(|line| !line.starts_with("quorate"));
+    Ok(foreign.filter_map(|line| line.split(" (").next()).collect::<BTreeSet<_>>().len())
+}
+
+/// The lines that do not fit on a screen. A row of a table and the address of a link cannot be broken.
+fn long_lines(page: &str) -> impl Iterator<Item = &str> {
+    let is_whole = |line: &&str| {
+        line.starts_with('|') || (line.starts_with('[') && line.contains("]: https://"))
+    };
+    page.lines().filter(move |line| line.chars().count() > 100 && !is_whole(line))
 }
 
 /// The links that lead nowhere from docs.rs or crates.io. An anchor is one: docs.rs makes none.
@@ -117,6 +164,11 @@ fn headings(page: &str) -> impl Iterator<Item = String> {
         let title = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
         title.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
     })
+}
+
+/// The words between backticks outside of blocks of code.
+fn code_spans(page: &str) -> impl Iterator<Item = &str> {
+    page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
 }
 
 /// Names in code spans with two underscores or more: only tests have such names.
@@ -158,6 +210,26 @@ mod tests {
         let guide = "Rule Q1: `q1_a_quorum`, `max_ttl`, `LockError::Held_by_us`.";
         assert_eq!(missing_tests(guide, "fn q1_a_quorum() {}"), [""; 0]);
         assert_eq!(missing_tests(guide, "fn q1_a_quorum_of_all() {}").len(), 1);
+    }
+
+    #[test]
+    fn a_line_over_100_columns_is_found_and_a_table_and_an_address_are_not() {
+        let (prose, long) = ("é".repeat(101), "x".repeat(200));
+        let page = format!("{prose}\n{}\n| {long} |\n[a]: https://{long}\n", "é".repeat(100));
+        assert_eq!(long_lines(&page).collect::<Vec<_>>(), [prose]);
+    }
+
+    #[test]
+    fn code_spans_are_those_of_the_prose() {
+        let page = "a `b.rs` c\n```text\n`d`\n```\n`e` f";
+        assert_eq!(code_spans(page).collect::<Vec<_>>(), ["b.rs", "e"]);
+    }
+
+    #[test]
+    fn the_count_of_a_feature_is_the_last_cell_of_its_row() {
+        let readme =
+            "| `no` | 1 |\n## Features\n| feature | adds | crates |\n| `a` | `b` | c | 27 |\n";
+        assert_eq!(told_crates(readme).collect::<Vec<_>>(), [("a", "27")]);
     }
 
     #[test]

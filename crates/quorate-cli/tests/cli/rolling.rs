@@ -1,4 +1,4 @@
-//! A rolling restart by the page about operations: no two holders, whatever the nodes keep. And two by a shorter rule.
+//! A rolling restart by the page *running the nodes*: no two holders, whatever the nodes keep. And two by a shorter rule.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use quorate_tests::{Nodes, RedisServer};
 
 use crate::support::{Dir, Done, run, start};
 
-const PAGE: &str = include_str!("../../../quorate/docs/operations.md");
+const PAGE: &str = include_str!("../../../quorate/docs/running-the-nodes.md");
 
 /// So short that a test can wait for the end of it at each node.
 const SHORT: &str = "5s";

@@ -24,9 +24,9 @@ use super::rounds::{Round, Rounds, in_time};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::LockError;
-use crate::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::resource::Key;
-use crate::tickets::{Inner, NameSet, NoTicket, Taking, Ticket, Turn};
+use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
+use crate::turns::tickets::{Inner, NameSet, NoTicket, Taking, Ticket, Turn};
 
 /// How many rounds a request makes before it waits in the wait queue.
 const FAST_ROUNDS: usize = 3;

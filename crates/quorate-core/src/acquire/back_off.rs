@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 
 use crate::algorithm::backoff::scale;
-use crate::backend::{CallReply, Capabilities, Operation};
 use crate::cluster::Cluster;
 use crate::resource::Key;
+use crate::seam::backend::{CallReply, Capabilities, Operation};
 
 /// Waits for a random delay, or until a node says that `key` was written. `took`: the last of `lost` rounds.
 pub(super) async fn back_off(cluster: &Arc<Cluster>, key: &Key, lost: u32, took: Duration) {

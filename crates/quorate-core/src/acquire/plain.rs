@@ -13,7 +13,7 @@ use super::rounds::{Round, Rounds};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::LockError;
-use crate::tickets::Inner;
+use crate::turns::tickets::Inner;
 
 /// Acquires the lock, before the deadline.
 ///

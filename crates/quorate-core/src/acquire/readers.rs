@@ -11,11 +11,11 @@ use super::wanted::Wanted;
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::lease::saturating_add;
 use crate::attempt::Attempt;
-use crate::backend::{Asked, CallReply, CallResult, Mode, Operation};
 use crate::error::{LockError, Writer};
-use crate::readers::Member;
 use crate::resource::Key;
-use crate::tickets::Inner;
+use crate::seam::backend::{Asked, CallReply, CallResult, Mode, Operation};
+use crate::turns::readers::Member;
+use crate::turns::tickets::Inner;
 
 /// The gate of a key was asked whether a writer waits there.
 type Question<'a> = (&'a Key, Asked);

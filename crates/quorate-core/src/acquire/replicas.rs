@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backend::BackendErrorKind;
 use crate::error::{Answer, QuorumFailure};
+use crate::seam::backend::BackendErrorKind;
 
 /// How far two rounds are apart in which a node that stays a replica says so.
 const LASTING: Duration = Duration::from_secs(1);
@@ -38,8 +38,8 @@ impl Replicas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::BackendError;
     use crate::error::NodeAnswer;
+    use crate::seam::backend::BackendError;
 
     /// A letter a node: `r` replied READONLY, `g` granted, `-` has not replied yet, `x` did not reply.
     fn round(answers: &str) -> QuorumFailure {

@@ -15,11 +15,11 @@ use super::wanted::Wanted;
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
 use crate::attempt::Attempt;
-use crate::backend::Operation;
 use crate::cluster::Cluster;
 use crate::error::{LockError, QuorumFailure};
 use crate::resource::Key;
-use crate::tickets::{Inner, NoTicket, Ticket, Turn};
+use crate::seam::backend::Operation;
+use crate::turns::tickets::{Inner, NoTicket, Ticket, Turn};
 
 /// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt gets the turn back, and
 /// releases (C5).

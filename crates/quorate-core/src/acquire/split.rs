@@ -7,9 +7,9 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::algorithm::backoff::scale;
-use crate::backend::Holder;
 use crate::error::{Answer, NodeAnswer, QuorumFailure};
 use crate::resource::Token;
+use crate::seam::backend::Holder;
 
 /// How many rounds are split before the lock counts as held.
 pub(super) const MOST_ROUNDS: u32 = 10;
@@ -73,7 +73,7 @@ pub(super) fn pause(took: Duration, rounds: u32, random: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{BackendError, BackendErrorKind};
+    use crate::seam::backend::{BackendError, BackendErrorKind};
 
     /// A letter for each node: `g` granted, `u` refused without a name, `x` failed, `-` has not replied. A digit refused,
     /// and named the token of forty such digits. The own token has the digit 5.

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use crate::algorithm::fence::FenceHint;
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::attempt::AttemptOptions;
-use crate::backend::{Capabilities, Claim, Mode};
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError};
 use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Token};
-use crate::tickets::NameSet;
+use crate::seam::backend::{Capabilities, Claim, Mode};
+use crate::turns::tickets::NameSet;
 
 /// The settings of a request, unchecked.
 #[derive(Clone, Debug)]

@@ -9,14 +9,14 @@ use super::{Attempt, Effects, Input, State};
 use crate::algorithm::attempt::{CallId, Message, NodeSet, Outcome};
 use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
-use crate::backend::{
+use crate::cluster::nodes::{Change, outcome};
+use crate::resource::Key;
+use crate::seam::backend::{
     AcquireOptions, Answered, BackendError, Call, CallKind, CallReply, CallResult, Capabilities,
     ExtendOptions, Operation, ReleaseOptions, Reply, Tag, Vote,
 };
-use crate::nodes::{Change, outcome};
-use crate::resource::Key;
 use crate::telemetry;
-use crate::tickets::Asking;
+use crate::turns::tickets::Asking;
 
 /// The number of the hint for the first key. The machine's calls are numbered from 1, and hints down from here.
 pub(super) const FIRST_HINT: u32 = u32::MAX;

@@ -11,12 +11,12 @@ use crate::algorithm::attempt::{
 };
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
-use crate::backend::{BackendError, Holder};
+use crate::cluster::shell::waiting::Awaited as _;
+use crate::cluster::shell::wakers::Wakers;
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
+use crate::seam::backend::{BackendError, Holder};
 use crate::telemetry;
-use crate::tickets::{Progress, Turn};
-use crate::waiting::Awaited as _;
-use crate::wakers::Wakers;
+use crate::turns::tickets::{Progress, Turn};
 
 impl State {
     pub(super) fn new(machine: AttemptMachine<BackendError>, turn: Turn) -> Self {

@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::{Attempt, Effects, Input, State, Why};
 use crate::algorithm::attempt::RoundId;
 use crate::algorithm::lease::Ttl;
+use crate::cluster::shell::late::Actor as _;
 use crate::error::{ExtendError, LeaseEnd};
-use crate::late::Actor as _;
 use crate::telemetry;
 
 impl Attempt {

@@ -9,15 +9,15 @@ use crate::algorithm::attempt::{AttemptMachine, Loss, NodeSet, RoundId, Settings
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
-use crate::attempts::{Due, Timed};
-use crate::backend::{AcquireOptions, Capabilities, Claim};
 use crate::cluster::Cluster;
+use crate::cluster::attempts::{Due, Timed};
+use crate::cluster::shell::late::{Actor as _, LateLock};
+use crate::cluster::shell::waiting::Waiting;
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
-use crate::given_up::Givers;
-use crate::late::{Actor as _, LateLock};
 use crate::resource::Key;
-use crate::tickets::{Inner, Turn};
-use crate::waiting::Waiting;
+use crate::seam::backend::{AcquireOptions, Capabilities, Claim};
+use crate::seam::given_up::Givers;
+use crate::turns::tickets::{Inner, Turn};
 
 /// What a first round asks for, besides the claim.
 #[derive(Clone, Copy, Debug, Default)]

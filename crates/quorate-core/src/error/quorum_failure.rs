@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{BackendError, Holder};
+use crate::seam::backend::{BackendError, Holder};
 
 /// What each node answered in a round that found no quorum, and how long was waited.
 ///

@@ -1,7 +1,7 @@
 //! What an error says, and what a caller can ask of it.
 
 use super::*;
-use crate::backend::{BackendError, BackendErrorKind, Holder};
+use crate::seam::backend::{BackendError, BackendErrorKind, Holder};
 
 const MS: Duration = Duration::from_millis(1);
 

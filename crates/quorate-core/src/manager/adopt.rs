@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::algorithm::attempt::Loss;
 use crate::attempt::Attempt;
-use crate::backend::{Capabilities, Mode};
-use crate::detached::DetachedLock;
+use crate::attempt::lease::Lease;
 use crate::error::{AdoptError, InvalidRequest};
-use crate::guard::LockGuard;
-use crate::lease::Lease;
+use crate::manager::detached::DetachedLock;
+use crate::manager::guard::LockGuard;
+use crate::seam::backend::{Capabilities, Mode};
 use crate::telemetry;
-use crate::tickets::Inner;
+use crate::turns::tickets::Inner;
 
 /// See [`LockManager::adopt`](super::LockManager::adopt).
 pub(super) async fn adopt(

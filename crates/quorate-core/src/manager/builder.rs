@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::LockManager;
 use crate::algorithm::backoff::Backoff;
 use crate::algorithm::lease::{Drift, SafetyMargin};
-use crate::attempts::Attempts;
-use crate::backend::{Capabilities, LockBackend, RestartGuard};
 use crate::cluster::Cluster;
+use crate::cluster::attempts::Attempts;
+use crate::cluster::nodes::Nodes;
 use crate::config::{Config, HintSource};
 use crate::error::BuildError;
-use crate::nodes::Nodes;
 use crate::resource::Label;
-use crate::runtime::Runtime;
+use crate::seam::backend::{Capabilities, LockBackend, RestartGuard};
+use crate::seam::runtime::Runtime;
 use crate::telemetry;
 
 /// Sets up a [`LockManager`].
@@ -192,9 +192,9 @@ impl LockManagerBuilder {
 #[allow(clippy::unnecessary_wraps, reason = "an error without both features")]
 fn default_runtime() -> Result<Arc<dyn Runtime>, BuildError> {
     #[cfg(feature = "tokio")]
-    let runtime = Ok(Arc::new(crate::runtime::TokioRuntime::new()) as _);
+    let runtime = Ok(Arc::new(crate::seam::runtime::TokioRuntime::new()) as _);
     #[cfg(all(feature = "smol", not(feature = "tokio")))]
-    let runtime = Ok(Arc::new(crate::runtime::SmolRuntime) as _);
+    let runtime = Ok(Arc::new(crate::seam::runtime::SmolRuntime) as _);
     #[cfg(not(any(feature = "smol", feature = "tokio")))]
     let runtime = Err(BuildError::NoRuntime);
     runtime

@@ -10,11 +10,11 @@ use futures_util::future::select;
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
-use crate::attempts::Due;
-use crate::backend::BackendError;
 use crate::cluster::Cluster;
-use crate::nodes::Silence;
-use crate::tickets::Inner;
+use crate::cluster::attempts::Due;
+use crate::cluster::nodes::Silence;
+use crate::seam::backend::BackendError;
+use crate::turns::tickets::Inner;
 
 /// What was left when a manager was closed.
 ///

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Label, hex, label};
-use crate::entropy::EntropyError;
+use crate::resource::entropy::EntropyError;
 
 const ENTROPY: usize = 20;
 

@@ -15,8 +15,8 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
-use crate::backend::BackendErrorKind;
 use crate::resource::Resource;
+use crate::seam::backend::BackendErrorKind;
 
 const MS: Duration = Duration::from_millis(1);
 

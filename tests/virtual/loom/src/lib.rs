@@ -5,71 +5,78 @@
 #![allow(dead_code, reason = "the rest of the core uses it")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[path = "../../../../crates/quorate-core/src/late.rs"]
+#[path = "../../../../crates/quorate-core/src/cluster/shell/late.rs"]
 mod late;
 
 /// Stands for the core's module of this name.
-mod runtime {
+mod seam {
     /// Stands for the core's module of this name.
-    ///
-    /// Loom's own mutex lets a `try_lock` wait until the mutex is free, so it never shows one that fails. This one is
-    /// a flag with the orderings of a mutex, and the value behind it.
-    pub(crate) mod sync {
-        use std::ops::{Deref, DerefMut};
-        use std::sync::{Mutex as Value, MutexGuard as ValueGuard};
+    pub(crate) mod runtime {
+        /// Stands for the core's module of this name.
+        ///
+        /// Loom's own mutex lets a `try_lock` wait until the mutex is free, so it never shows one that fails. This one is
+        /// a flag with the orderings of a mutex, and the value behind it.
+        pub(crate) mod sync {
+            use std::ops::{Deref, DerefMut};
+            use std::sync::{Mutex as Value, MutexGuard as ValueGuard};
 
-        pub(crate) use loom::sync::atomic::{AtomicBool, Ordering, fence};
+            pub(crate) use loom::sync::atomic::{AtomicBool, Ordering, fence};
 
-        pub(crate) struct Mutex<T> {
-            is_locked: AtomicBool,
-            value: Value<T>,
-        }
-
-        impl<T> Mutex<T> {
-            pub(crate) fn new(value: T) -> Self {
-                Self { is_locked: AtomicBool::new(false), value: Value::new(value) }
+            pub(crate) struct Mutex<T> {
+                is_locked: AtomicBool,
+                value: Value<T>,
             }
-        }
 
-        pub(crate) struct MutexGuard<'a, T> {
-            mutex: &'a Mutex<T>,
-            value: Option<ValueGuard<'a, T>>,
-        }
-
-        impl<T> Deref for MutexGuard<'_, T> {
-            type Target = T;
-
-            fn deref(&self) -> &T {
-                self.value.as_ref().unwrap()
-            }
-        }
-
-        impl<T> DerefMut for MutexGuard<'_, T> {
-            fn deref_mut(&mut self) -> &mut T {
-                self.value.as_mut().unwrap()
-            }
-        }
-
-        impl<T> Drop for MutexGuard<'_, T> {
-            fn drop(&mut self) {
-                self.value = None;
-                self.mutex.is_locked.store(false, Ordering::Release);
-            }
-        }
-
-        pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-            let free =
-                mutex.is_locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-            free.ok()?;
-            Some(MutexGuard { mutex, value: Some(mutex.value.try_lock().unwrap()) })
-        }
-
-        pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-            loop {
-                if let Some(guard) = try_lock(mutex) {
-                    return guard;
+            impl<T> Mutex<T> {
+                pub(crate) fn new(value: T) -> Self {
+                    Self { is_locked: AtomicBool::new(false), value: Value::new(value) }
                 }
-                loom::thread::yield_now();
+            }
+
+            pub(crate) struct MutexGuard<'a, T> {
+                mutex: &'a Mutex<T>,
+                value: Option<ValueGuard<'a, T>>,
+            }
+
+            impl<T> Deref for MutexGuard<'_, T> {
+                type Target = T;
+
+                fn deref(&self) -> &T {
+                    self.value.as_ref().unwrap()
+                }
+            }
+
+            impl<T> DerefMut for MutexGuard<'_, T> {
+                fn deref_mut(&mut self) -> &mut T {
+                    self.value.as_mut().unwrap()
+                }
+            }
+
+            impl<T> Drop for MutexGuard<'_, T> {
+                fn drop(&mut self) {
+                    self.value = None;
+                    self.mutex.is_locked.store(false, Ordering::Release);
+                }
+            }
+
+            pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+                let free = mutex.is_locked.compare_exchange(
+                    false,
+                    true,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                );
+                free.ok()?;
+                Some(MutexGuard { mutex, value: Some(mutex.value.try_lock().unwrap()) })
+            }
+
+            pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+                loop {
+                    if let Some(guard) = try_lock(mutex) {
+                        return guard;
+                    }
+                    loom::thread::yield_now();
+                }
             }
         }
     }

@@ -13,8 +13,8 @@ use crate::algorithm::lease::saturating_add;
 use crate::attempt::NotWon;
 use crate::cluster::Cluster;
 use crate::error::{LockError, QuorumFailure};
-use crate::remote_wait::{RemoteWait, WaitInput};
 use crate::telemetry;
+use crate::turns::remote_wait::{RemoteWait, WaitInput};
 
 /// How long an error may wait for the answers to an undo, however short its round was (C8).
 const LEAST_UNDO: Duration = Duration::from_millis(2);

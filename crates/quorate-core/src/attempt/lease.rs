@@ -1,0 +1,192 @@
+//! A lease: the view of an attempt that its holder has.
+//!
+//! It keeps no state of its own. A lease ends by the clock at `valid_until`, whether or not a task has run (H4).
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use pin_project::pin_project;
+
+use crate::algorithm::fence::FencingToken;
+use crate::algorithm::lease::Ttl;
+use crate::attempt::Attempt;
+use crate::cluster::Cluster;
+use crate::error::{ExtendError, LeaseEnd, QuorumFailure, Stopped};
+use crate::resource::Key;
+use crate::seam::runtime::BoxFuture;
+
+/// A view of a lease, for other tasks. Cheap to clone; it does not keep the lock.
+#[derive(Clone)]
+pub struct Lease {
+    attempt: Arc<Attempt>,
+}
+
+impl Lease {
+    pub(crate) const fn new(attempt: Arc<Attempt>) -> Self {
+        Self { attempt }
+    }
+
+    /// The end of the lease, or the moment at which it was ended, if that is earlier. On the clock of the
+    /// manager's runtime. No I/O.
+    #[must_use]
+    pub fn valid_until(&self) -> Instant {
+        let end = &self.attempt.end;
+        end.ended().map_or_else(|| end.valid_until(), |(_, at)| at)
+    }
+
+    /// Whether the lease is valid. A look at the clock: no I/O, no lock.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.attempt.end.check(self.cluster().now()).is_ok()
+    }
+
+    /// What is left of the lease; zero if it has ended. A look at the clock: no I/O, no lock.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let now = self.cluster().now();
+        let valid_until = self.attempt.end.check(now);
+        valid_until.map_or(Duration::ZERO, |end| end.saturating_duration_since(now))
+    }
+
+    /// The keys that the nodes store for this lock, in sorted order.
+    #[must_use]
+    pub fn keys(&self) -> &[Key] {
+        self.attempt.claim.keys()
+    }
+
+    /// The lock's fencing token, if one was asked for.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.attempt.fencing_token()
+    }
+
+    /// Resolves when the lease has ended, by a local timer, and says why. See
+    /// [`LockGuard::lost`](crate::LockGuard::lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn lost(&self) -> impl Future<Output = LeaseEnd> + Send + 'static + use<> {
+        let attempt = Arc::clone(&self.attempt);
+        async move { attempt.ended().await }
+    }
+
+    /// Resolves when the lease is at risk, with what is left of it. See
+    /// [`LockGuard::at_risk`](crate::LockGuard::at_risk).
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseEnd`]: the lease has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn at_risk(
+        &self,
+    ) -> impl Future<Output = Result<Duration, LeaseEnd>> + Send + 'static + use<> {
+        let attempt = Arc::clone(&self.attempt);
+        async move { attempt.at_risk().await }
+    }
+
+    /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no I/O.
+    #[must_use]
+    pub fn is_at_risk(&self) -> bool {
+        self.attempt.is_at_risk()
+    }
+
+    /// What each node answered to the latest extension that failed, if none has succeeded since. A mutex: no I/O.
+    #[must_use]
+    pub fn failed_extension(&self) -> Option<QuorumFailure> {
+        self.attempt.failed_extension()
+    }
+
+    /// Runs `future` until the lease ends. See [`LockGuard::run`](crate::LockGuard::run).
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`], with the reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `future`'s: dropping this drops it.
+    pub fn run<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Stopped<F::Output>>> + use<F> {
+        Run::new(self.clone(), future)
+    }
+
+    pub(crate) const fn attempt(&self) -> &Arc<Attempt> {
+        &self.attempt
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        self.attempt.cluster()
+    }
+
+    /// An error if the lease has ended, with the reason.
+    pub(crate) fn check(&self) -> Result<(), LeaseEnd> {
+        let checked = self.attempt.end.check(self.cluster().now());
+        checked.map(drop).map_err(|_| self.attempt.lost())
+    }
+
+    /// Extends the lease to `ttl` from now.
+    pub(crate) async fn extend(&self, ttl: Ttl) -> Result<(), ExtendError> {
+        self.attempt.extend(ttl).await.map(drop)
+    }
+
+    /// How long the lease was held until `now`.
+    pub(crate) fn held(&self, now: Instant) -> Duration {
+        self.attempt.held(now)
+    }
+}
+
+/// A future that ends with its lease.
+#[pin_project]
+struct Run<F> {
+    /// `None` once it has ended or was stopped.
+    #[pin]
+    future: Option<F>,
+    lost: BoxFuture<'static, LeaseEnd>,
+    lease: Lease,
+}
+
+impl<F> Run<F> {
+    fn new(lease: Lease, future: F) -> Self {
+        Self { future: Some(future), lost: Box::pin(lease.lost()), lease }
+    }
+}
+
+impl<F: Future> Future for Run<F> {
+    type Output = Result<F::Output, Stopped<F::Output>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Some(future) = this.future.as_mut().as_pin_mut() else {
+            // Polled after its end.
+            return Poll::Pending;
+        };
+        if let Poll::Ready(reason) = this.lost.as_mut().poll(context) {
+            this.future.set(None);
+            return Poll::Ready(Err(Stopped { reason, value: None }));
+        }
+        let value = ready!(future.poll(context));
+        this.future.set(None);
+        Poll::Ready(match this.lease.check() {
+            Ok(_) => Ok(value),
+            Err(reason) => Err(Stopped { reason, value: Some(value) }),
+        })
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("keys", &self.keys())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

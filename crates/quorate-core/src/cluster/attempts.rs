@@ -1,0 +1,315 @@
+//! The open attempts and waits of a manager, and its timekeeper.
+//!
+//! An attempt is registered before its first call leaves, and is removed when it is quiescent. A wait between
+//! processes is registered until its entry has left. `close` asks here what is left: there is no second account
+//! of open work.
+//!
+//! The *timekeeper* is the one task of a manager. It sleeps until the earliest due time, and is woken only when
+//! an earlier one comes. A due time that moves back is found out when it fires, so most locks cost one insertion
+//! and one removal. It ends after a second without work.
+//!
+//! At most 1,024 rounds of renewal are in flight, and those of leases in their last third. A renewal that waits begins
+//! when another one is decided, by way of the timekeeper: the earliest end of a lease first.
+//!
+//! The mutex here is the last in the lock order. Only the clock is read under it.
+
+mod timekeeper;
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+use std::{iter, mem};
+
+use event_listener::{Event, EventListener};
+use futures_util::future::{Either, select};
+
+use crate::algorithm::node_set::NodeSet;
+use crate::algorithm::quorum::NodeId;
+use crate::error::QuorumFailure;
+use crate::resource::Key;
+use crate::seam::runtime::{Runtime, lock};
+
+/// How many rounds of renewal are in flight at most, without the urgent ones.
+const RENEWALS: usize = 1024;
+
+/// How many entries of each kind the timekeeper serves before it lets other tasks run.
+const BATCH: usize = 64;
+
+/// What is registered: an attempt, or a wait between processes.
+pub(crate) trait Timed: Any + Send + Sync {
+    /// Handles an input that is no reply.
+    fn handle_due(self: Arc<Self>, due: Due, now: Instant);
+    /// The nodes where something is in flight or to be removed.
+    fn open_nodes(self: Arc<Self>) -> NodeSet;
+    /// What each node has answered to the releases of an attempt that has this key.
+    fn release_failure(self: Arc<Self>, key: &Key) -> Option<QuorumFailure>;
+}
+
+/// An input from the timekeeper, or from `close`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// The due time has come.
+    Time,
+    /// A renewal that waited for others may begin.
+    Renewal,
+    /// This node answers again.
+    Back(NodeId),
+    /// The manager is closed. A lease that is held ends, and is released after this time at the latest.
+    Close(Duration),
+}
+
+/// The place of an attempt or a wait in the list of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot(u32);
+
+/// All that is not over in a manager.
+pub(crate) struct Attempts {
+    runtime: Arc<dyn Runtime>,
+    /// A timer of the timekeeper that is later than that is reported.
+    node_timeout: Duration,
+    all: Mutex<All>,
+    /// Notified when nothing is left.
+    over: Event,
+    /// Notified when the manager is closed.
+    closed: Event,
+}
+
+#[derive(Default)]
+struct All {
+    entries: Vec<Option<Registered>>,
+    free: Vec<Slot>,
+    due: BTreeSet<(Instant, Slot)>,
+    renewing: usize,
+    /// Renewals that are due and wait for others, by the end of the lease.
+    parked: BTreeSet<(Instant, Slot)>,
+    /// Entries to be told that a node answers again.
+    back: Vec<(NodeId, Slot)>,
+    keeper: Keeper,
+    is_closed: bool,
+}
+
+struct Registered {
+    entry: Arc<dyn Timed>,
+    /// When it is served next.
+    due: Option<Instant>,
+}
+
+/// What is known of the timekeeper.
+#[derive(Default)]
+enum Keeper {
+    #[default]
+    Absent,
+    /// It looks at all that is due before it sleeps.
+    Runs,
+    Sleeps {
+        until: Instant,
+        waker: Waker,
+    },
+}
+
+/// What the timekeeper needs when no mutex is held.
+#[derive(Default)]
+#[must_use]
+pub(crate) enum Wake {
+    #[default]
+    Nothing,
+    Start,
+    Task(Waker),
+}
+
+impl Wake {
+    /// Adds what was needed later. It makes what was needed before out of date: the timekeeper looks at all that is due.
+    pub(crate) fn merge(&mut self, later: Self) {
+        if !matches!(later, Self::Nothing) {
+            *self = later;
+        }
+    }
+}
+
+impl Attempts {
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, node_timeout: Duration) -> Arc<Self> {
+        let (all, over, closed) = Default::default();
+        Arc::new(Self { runtime, node_timeout, all, over, closed })
+    }
+
+    /// Registers what `make` makes. `None` once the manager is closed.
+    pub(crate) fn register<T: Timed + 'static>(
+        &self,
+        make: impl FnOnce(Slot) -> Arc<T>,
+    ) -> Option<Arc<T>> {
+        let mut all = self.lock();
+        if all.is_closed {
+            return None;
+        }
+        let slot = all.free.pop().unwrap_or_else(|| {
+            all.entries.push(None);
+            Slot(u32::try_from(all.entries.len() - 1).unwrap_or(u32::MAX))
+        });
+        let made = make(slot);
+        all.entries[slot.0 as usize] =
+            Some(Registered { entry: Arc::<T>::clone(&made), due: None });
+        Some(made)
+    }
+
+    /// Removes an entry. Without any mutex.
+    pub(crate) fn remove(&self, slot: Slot) {
+        let mut all = self.lock();
+        let entry = all.entries[slot.0 as usize].take();
+        if let Some(due) = entry.as_ref().and_then(|entry| entry.due) {
+            all.due.remove(&(due, slot));
+        }
+        if entry.is_some() {
+            all.free.push(slot);
+        }
+        let is_last = all.is_empty();
+        drop(all);
+        drop(entry);
+        if is_last {
+            self.over.notify(usize::MAX);
+        }
+    }
+
+    /// The entry has to be served at `due`.
+    pub(crate) fn serve(&self, slot: Slot, due: Instant) -> Wake {
+        let mut all = self.lock();
+        let Some(entry) = &mut all.entries[slot.0 as usize] else { return Wake::Nothing };
+        if let Some(before) = entry.due.replace(due) {
+            all.due.remove(&(before, slot));
+        }
+        all.due.insert((due, slot));
+        all.wake_before(due)
+    }
+
+    /// Whether a renewal may begin, or is told to begin later. A lease in its last third does not wait. One that may
+    /// calls [`renewal_over`](Self::renewal_over), once.
+    pub(crate) fn may_renew(&self, slot: Slot, valid_until: Instant, is_urgent: bool) -> bool {
+        let mut all = self.lock();
+        let may_renew = all.renewing < RENEWALS || is_urgent;
+        match may_renew {
+            true => all.parked.remove(&(valid_until, slot)),
+            false => all.parked.insert((valid_until, slot)),
+        };
+        all.renewing += usize::from(may_renew);
+        may_renew
+    }
+
+    /// A renewal is decided, or its lease has ended.
+    pub(crate) fn renewal_over(&self) -> Wake {
+        let mut all = self.lock();
+        all.renewing -= 1;
+        if all.parked.is_empty() { Wake::Nothing } else { all.wake_before(self.runtime.now()) }
+    }
+
+    /// These entries are told that the node answers again.
+    pub(crate) fn tell_back(&self, node: NodeId, slots: Vec<Slot>) -> Wake {
+        if slots.is_empty() {
+            return Wake::Nothing;
+        }
+        let mut all = self.lock();
+        all.back.extend(slots.into_iter().map(|slot| (node, slot)));
+        all.wake_before(self.runtime.now())
+    }
+
+    /// What is registered at `slot`.
+    pub(crate) fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
+        self.lock().get(slot)
+    }
+
+    /// Does what the timekeeper needs. Without any mutex.
+    pub(crate) fn wake(self: &Arc<Self>, wake: Wake) {
+        match wake {
+            Wake::Nothing => {}
+            Wake::Start => self.start(),
+            Wake::Task(waker) => waker.wake(),
+        }
+    }
+
+    /// Refuses what would be registered from now on, and returns all that is there.
+    pub(crate) fn close(&self) -> Vec<Arc<dyn Timed>> {
+        self.lock().is_closed = true;
+        self.closed.notify(usize::MAX);
+        self.open()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
+    /// The output of `future`; `None` once the manager is closed.
+    pub(crate) async fn unless_closed<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        // Before the look, so that no change is missed.
+        let closed = self.closed.listen();
+        if self.is_closed() {
+            return None;
+        }
+        match select(pin!(future), closed).await {
+            Either::Left((output, _)) => Some(output),
+            Either::Right(_) => None,
+        }
+    }
+
+    /// All that is not over.
+    pub(crate) fn open(&self) -> Vec<Arc<dyn Timed>> {
+        self.lock().entries.iter().flatten().map(|at| Arc::clone(&at.entry)).collect()
+    }
+
+    /// Resolves when nothing is left.
+    pub(crate) fn over(&self) -> EventListener {
+        self.over.listen()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        lock(&self.all)
+    }
+}
+
+impl All {
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+
+    fn wake_before(&mut self, due: Instant) -> Wake {
+        match mem::replace(&mut self.keeper, Keeper::Runs) {
+            Keeper::Absent => Wake::Start,
+            Keeper::Sleeps { until, waker } if due < until => Wake::Task(waker),
+            keeper => {
+                self.keeper = keeper;
+                Wake::Nothing
+            }
+        }
+    }
+
+    fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
+        self.entries[slot.0 as usize].as_ref().map(|at| Arc::clone(&at.entry))
+    }
+
+    /// Takes what is due, not more than a share of each kind. Some entries that wait are over by now.
+    fn take_due(&mut self, now: Instant) -> Vec<(Arc<dyn Timed>, Due)> {
+        let Self { entries, due, renewing, parked, back, .. } = self;
+        let times = iter::from_fn(|| {
+            due.first().filter(|(at, _)| *at <= now)?;
+            due.pop_first()
+        });
+        let times = times.filter_map(|(_, slot)| {
+            let at = entries[slot.0 as usize].as_mut()?;
+            at.due = None;
+            Some((Arc::clone(&at.entry), Due::Time))
+        });
+        let mut taken: Vec<_> = times.take(BATCH).collect();
+        let tell = |slot: Slot, due| {
+            let at = entries[slot.0 as usize].as_ref();
+            at.map(|at| (Arc::clone(&at.entry), due))
+        };
+        let may_begin = RENEWALS.saturating_sub(*renewing).min(BATCH);
+        let begin = iter::from_fn(|| parked.pop_first());
+        let begin = begin.filter_map(|(_, slot)| tell(slot, Due::Renewal));
+        taken.extend(begin.take(may_begin));
+        let are_back = iter::from_fn(|| back.pop());
+        let are_back = are_back.filter_map(|(node, slot)| tell(slot, Due::Back(node)));
+        taken.extend(are_back.take(BATCH));
+        taken
+    }
+}

@@ -1,0 +1,403 @@
+//! The configured nodes, and what is known of each.
+//!
+//! [`Nodes::begin`] is the one place where a call of an attempt or a wait is handed to a backend, and
+//! [`Nodes::settled`] the one where its result comes back. Between them they keep the health of the node, and
+//! which server it is. None of it decides a vote, with one exception (Q6): once two nodes are known to be one
+//! server, neither votes.
+
+mod health;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+pub(crate) use self::health::{Change, Silence};
+use self::health::{Health, Server};
+use crate::algorithm::attempt::{Outcome, RoundVote};
+use crate::algorithm::gate;
+use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
+use crate::cluster::attempts::Slot;
+use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
+use crate::resource::Key;
+use crate::seam::backend::{
+    BackendError, BackendErrorKind, Call, CallKind, CallReply, CallResult, Capabilities, Holder,
+    LockBackend, NotSent, Tag,
+};
+use crate::seam::runtime::{Runtime, lock};
+use crate::telemetry;
+
+/// For how long a gate that failed is no gate.
+const SKIPPED: Duration = Duration::from_secs(1);
+
+/// The nodes of a manager, in the order of its configuration.
+pub(crate) struct Nodes {
+    count: NodeCount,
+    nodes: Box<[NodeSlot]>,
+    all_ordered: bool,
+    /// Two nodes are one server. So that a lock that is won looks at no node again.
+    has_twins: AtomicBool,
+    /// Comparisons are one after the other, so that the last one has seen every server.
+    comparison: Mutex<()>,
+}
+
+/// One configured node.
+struct NodeSlot {
+    name: Arc<str>,
+    backend: Arc<dyn LockBackend>,
+    capabilities: Capabilities,
+    health: Mutex<Health>,
+}
+
+/// A call that has settled.
+pub(crate) struct Settled {
+    pub(crate) result: CallResult,
+    pub(crate) change: Change,
+    /// Attempts whose release failed without an answer: the node is back.
+    pub(crate) await_back: Vec<Slot>,
+}
+
+impl Nodes {
+    pub(crate) fn new(backends: Vec<Arc<dyn LockBackend>>) -> Result<Self, BuildError> {
+        let count = NodeCount::new(backends.len())
+            .ok_or(BuildError::NodeCount { nodes: backends.len() })?;
+        let mut nodes: Vec<NodeSlot> = Vec::with_capacity(backends.len());
+        for (number, backend) in (1..).zip(backends) {
+            let name: Arc<str> = match &*backend.name() {
+                "" => Arc::from(format!("node {number}")),
+                name => Arc::from(name),
+            };
+            if nodes.iter().any(|node| node.name == name) {
+                return Err(BuildError::DuplicateNode { name: name.to_string() });
+            }
+            let capabilities = backend.capabilities();
+            nodes.push(NodeSlot { name, backend, capabilities, health: Mutex::default() });
+        }
+        let is_ordered = |node: &NodeSlot| node.capabilities.contains(Capabilities::ORDERED);
+        let all_ordered = nodes.iter().all(is_ordered);
+        let (has_twins, comparison) = Default::default();
+        Ok(Self { count, nodes: nodes.into(), all_ordered, has_twins, comparison })
+    }
+
+    pub(crate) const fn count(&self) -> NodeCount {
+        self.count
+    }
+
+    pub(crate) fn name(&self, id: NodeId) -> &Arc<str> {
+        &self.nodes[id.index()].name
+    }
+
+    pub(crate) fn backend(&self, id: NodeId) -> &Arc<dyn LockBackend> {
+        &self.nodes[id.index()].backend
+    }
+
+    pub(crate) fn can(&self, id: NodeId, capabilities: Capabilities) -> bool {
+        self.nodes[id.index()].capabilities.contains(capabilities)
+    }
+
+    /// Whether every node keeps the order of calls. One that does not makes all of it a pool.
+    pub(crate) const fn all_ordered(&self) -> bool {
+        self.all_ordered
+    }
+
+    /// The first node that lacks `capabilities`.
+    pub(crate) fn lacking(&self, capabilities: Capabilities) -> Option<&Arc<str>> {
+        self.count.ids().find(|id| !self.can(*id, capabilities)).map(|id| self.name(id))
+    }
+
+    /// The nodes that can keep the wait queue of `key` and are not skipped, the best one first.
+    ///
+    /// It depends on the key and the server ids, and not on the order of the configuration.
+    pub(crate) fn gates(&self, key: &Key, now: Instant) -> Vec<NodeId> {
+        let candidates = self.count.ids().filter_map(|id| {
+            let health = self.health(id);
+            let can_queue = self.can(id, Capabilities::QUEUE) && !health.lacks(Capabilities::QUEUE);
+            let is_gate = can_queue && !health.is_skipped(now);
+            is_gate.then(|| match &health.server {
+                Server::Id(server) => (id, Some(Arc::clone(server))),
+                Server::Unknown | Server::Nameless => (id, None),
+            })
+        });
+        let candidates: Vec<(NodeId, Option<Arc<str>>)> = candidates.collect();
+        let known =
+            candidates.iter().map(|(id, server)| (*id, server.as_deref(), &**self.name(*id)));
+        gate::rank(key.as_bytes(), known)
+    }
+
+    /// The nodes that may be gates, have not said which server they are, and may still do so: they have not been silent for
+    /// a node timeout, and their last call was sent.
+    pub(crate) fn unnamed(&self, node_timeout: Duration, now: Instant) -> Vec<NodeId> {
+        let is_unnamed = |id: &NodeId| {
+            let health = self.health(*id);
+            self.can(*id, Capabilities::QUEUE | Capabilities::SERVER_ID)
+                && !health.lacks(Capabilities::QUEUE)
+                && health.server == Server::Unknown
+                && health.silence(node_timeout, now).is_none()
+        };
+        self.count.ids().filter(is_unnamed).collect()
+    }
+
+    /// Whether the node was built for `capabilities`, and has not been found to lack them.
+    pub(crate) fn has(&self, id: NodeId, capabilities: Capabilities) -> bool {
+        self.can(id, capabilities) && !self.health(id).lacks(capabilities)
+    }
+
+    /// What the node was built for, and has not been found to lack.
+    pub(crate) fn abilities(&self, id: NodeId) -> Capabilities {
+        self.nodes[id.index()].capabilities.without(self.health(id).lacks)
+    }
+
+    /// The first node that has `capabilities`.
+    pub(crate) fn having(&self, capabilities: Capabilities) -> Option<NodeId> {
+        self.count.ids().find(|id| self.has(*id, capabilities))
+    }
+
+    /// Whether a node keeps wait queues.
+    pub(crate) fn has_gates(&self) -> bool {
+        self.having(Capabilities::QUEUE).is_some()
+    }
+
+    /// Makes a node no gate for a second.
+    pub(crate) fn skip_gate(&self, id: NodeId, now: Instant) {
+        let until = now.checked_add(SKIPPED);
+        let mut health = self.health(id);
+        health.skipped_until = health.skipped_until.max(until);
+    }
+
+    /// Whether an error says that the node lacks an operation, or forbids it. Reports that once, if the
+    /// backend was built for it.
+    pub(crate) fn note_lack(&self, id: NodeId, lack: Capabilities, error: &BackendError) -> bool {
+        let is_lack =
+            matches!(error.kind(), BackendErrorKind::Script | BackendErrorKind::Permission);
+        if is_lack && self.can(id, lack) && self.health(id).note_lack(lack) {
+            let operation = if lack == Capabilities::WATCH { "watch" } else { "queue" };
+            telemetry::node_cannot(self.name(id), operation, error);
+        }
+        is_lack
+    }
+
+    /// Hands a call to its node. Under the lock of its sender, which fixes the order of calls to the node.
+    ///
+    /// Returns for how long the node has answered no call. The health is locked before and after the backend's
+    /// `begin`, never during it. Where that panics, the call was dropped, and is lost.
+    pub(crate) fn begin(
+        &self,
+        id: NodeId,
+        mut call: Call,
+        runtime: &dyn Runtime,
+        now: Instant,
+    ) -> Result<Duration, NotSent> {
+        let node = &self.nodes[id.index()];
+        let silent = {
+            let mut health = self.health(id);
+            if call.sets_ttl()
+                && health.server == Server::Unknown
+                && node.capabilities.contains(Capabilities::SERVER_ID)
+            {
+                call.set_asks_server();
+            }
+            health.begin(now)
+        };
+        let backend = Arc::clone(&node.backend);
+        let begun = catch_unwind(AssertUnwindSafe(|| backend.begin(call, runtime)));
+        match begun {
+            Ok(Err(not_sent)) => {
+                // A release that was not sent is sent again when the node answers.
+                self.health(id).settled(false, Some(&not_sent.error), now);
+                Err(not_sent)
+            }
+            Ok(Ok(())) | Err(_) => Ok(silent),
+        }
+    }
+
+    /// A call has settled.
+    pub(crate) fn settled(&self, tag: &Tag, mut result: CallResult, now: Instant) -> Settled {
+        let mut health = self.health(tag.node);
+        health.settled(tag.kind == CallKind::Release, result.as_ref().err(), now);
+        let server = match &result {
+            // The next connection may lead to another server.
+            Err(error) if error.kind() == BackendErrorKind::Connection => Some(Server::Unknown),
+            Ok(CallReply::Voted(reply)) => match &reply.server {
+                Some(id) => Some(Server::Id(Arc::clone(id))),
+                None => reply.is_nameless.then_some(Server::Nameless),
+            },
+            Ok(CallReply::ServerId(id)) => Some(id.clone().map_or(Server::Nameless, Server::Id)),
+            _ => None,
+        };
+        if let Some(server) = server
+            && server != health.server
+        {
+            health.server = server;
+            drop(health);
+            self.find_twins();
+            health = self.health(tag.node);
+        }
+        if let (CallKind::SetsTtl(_), Ok(_), Some(twin)) = (tag.kind, &result, health.twin) {
+            let text = format!("this is the same server as {}", self.nodes[twin].name);
+            result = Err(BackendError::new(BackendErrorKind::Identity, text));
+        }
+        // Whether a node can watch keys and keep a wait queue says nothing of its votes.
+        let is_extra = matches!(tag.kind, CallKind::Waiting | CallKind::Watch);
+        match &result {
+            Err(error) if is_extra && (error.is_given_up() || !is_unanswered(error)) => {}
+            result => health.note_result(result.is_ok(), now),
+        }
+        let change = match (&result, tag.kind) {
+            (_, CallKind::Waiting | CallKind::Watch) => Change::None,
+            (Ok(_), _) => health.note_answer(now),
+            (Err(error), _) => health.note_failure(Silence::Failed(error.clone()), now),
+        };
+        let is_back = result.as_ref().err().is_none_or(|error| !is_unanswered(error));
+        let await_back = if is_back { std::mem::take(&mut health.await_back) } else { Vec::new() };
+        Settled { result, change, await_back }
+    }
+
+    /// Whether the node answers by its latest call, and when it did last.
+    pub(crate) fn answers(
+        &self,
+        id: NodeId,
+        node_timeout: Duration,
+        now: Instant,
+    ) -> (bool, Option<Instant>) {
+        self.health(id).answers(node_timeout, now)
+    }
+
+    /// Why the node does not answer; else why it failed last, if it has not gone for 5 s without a failure since.
+    pub(crate) fn last_failure(
+        &self,
+        id: NodeId,
+        node_timeout: Duration,
+        now: Instant,
+    ) -> Option<Silence> {
+        let health = self.health(id);
+        health.silence(node_timeout, now).or_else(|| health.last_failure())
+    }
+
+    /// Notes whether the node answered a question that is no call of an attempt or a wait.
+    pub(crate) fn note_asked(&self, id: NodeId, is_answer: bool, now: Instant) {
+        self.health(id).note_result(is_answer, now);
+    }
+
+    /// Notes a node timeout without a reply, or a call that was not sent.
+    pub(crate) fn note_silent(&self, id: NodeId, now: Instant) -> Change {
+        let mut health = self.health(id);
+        let not_sent = health.not_sent.clone();
+        health.note_failure(not_sent.map_or(Silence::NoReply, Silence::Failed), now)
+    }
+
+    /// The attempt at `slot` is told when this node answers again.
+    pub(crate) fn await_back(&self, id: NodeId, slot: Slot) {
+        let mut health = self.health(id);
+        if !health.await_back.contains(&slot) {
+            health.await_back.push(slot);
+        }
+    }
+
+    /// A call was given up, after which a key may live here until then.
+    pub(crate) fn may_hold_until(&self, id: NodeId, until: Instant) {
+        let mut health = self.health(id);
+        health.may_hold_until = health.may_hold_until.max(Some(until));
+    }
+
+    /// Whether a call that was given up may have left a key here.
+    pub(crate) fn may_hold(&self, id: NodeId, now: Instant) -> bool {
+        self.health(id).may_hold_until.is_some_and(|until| now < until)
+    }
+
+    /// Why a node does not answer; `None` for a node that answers.
+    pub(crate) fn silence(
+        &self,
+        id: NodeId,
+        node_timeout: Duration,
+        now: Instant,
+    ) -> Option<Silence> {
+        self.health(id).silence(node_timeout, now)
+    }
+
+    /// The failure of a request that made no round.
+    pub(crate) fn none_asked(&self) -> QuorumFailure {
+        let answer = |node: &NodeSlot| NodeAnswer::new(Arc::clone(&node.name), Answer::NotAsked);
+        QuorumFailure::new(self.nodes.iter().map(answer), Duration::ZERO)
+    }
+
+    /// What each node answered in a round. No votes: no node was asked.
+    pub(crate) fn failure(
+        &self,
+        votes: &[RoundVote<BackendError>],
+        holders: &[(NodeId, Holder)],
+        waited: Duration,
+    ) -> QuorumFailure {
+        let holder = |id: NodeId| {
+            let mut named = holders.iter().filter(|(node, _)| *node == id);
+            named.next().map(|(_, holder)| holder.clone())
+        };
+        let answer = |((id, node), vote): ((NodeId, &NodeSlot), &RoundVote<BackendError>)| {
+            let answer = match vote {
+                RoundVote::Open => Answer::NoReply { is_over: false },
+                RoundVote::For => Answer::Granted,
+                RoundVote::Against | RoundVote::Unclear => Answer::Refused { holder: holder(id) },
+                RoundVote::Unknown(error) => Answer::Failed(error.clone()),
+                RoundVote::Silent => Answer::NoReply { is_over: true },
+                RoundVote::NotAsked => Answer::NotAsked,
+            };
+            NodeAnswer::new(Arc::clone(&node.name), answer)
+        };
+        QuorumFailure::new(self.count.ids().zip(&self.nodes).zip(votes).map(answer), waited)
+    }
+
+    /// Two nodes that are the same server (Q6).
+    pub(crate) fn same_server(&self) -> Option<(String, String)> {
+        if !self.has_twins.load(Ordering::Acquire) {
+            return None;
+        }
+        let name = |at: usize| self.nodes[at].name.to_string();
+        let twin = |id: NodeId| Some((name(id.index()), name(self.health(id).twin?)));
+        self.count.ids().find_map(twin)
+    }
+
+    /// Compares the servers of all nodes.
+    fn find_twins(&self) {
+        let _comparison = lock(&self.comparison);
+        let servers: Vec<Server> =
+            self.count.ids().map(|id| self.health(id).server.clone()).collect();
+        let twin = |own: usize| {
+            let is_twin = |at: &usize| *at != own && servers[*at] == servers[own];
+            let is_known = matches!(servers[own], Server::Id(_));
+            (0..servers.len()).find(|at| is_known && is_twin(at))
+        };
+        let has_twins = (0..servers.len()).any(|own| twin(own).is_some());
+        // Before a vote can say it.
+        self.has_twins.fetch_or(has_twins, Ordering::AcqRel);
+        for id in self.count.ids() {
+            self.health(id).twin = twin(id.index());
+        }
+        self.has_twins.store(has_twins, Ordering::Release);
+    }
+
+    fn health(&self, id: NodeId) -> MutexGuard<'_, Health> {
+        lock(&self.nodes[id.index()].health)
+    }
+}
+
+/// Whether no answer came: the connection ended, the client timed out, or nothing was sent.
+fn is_unanswered(error: &BackendError) -> bool {
+    let kind = error.kind();
+    error.is_not_sent() || matches!(kind, BackendErrorKind::Connection | BackendErrorKind::TimedOut)
+}
+
+/// What the result of a call is for the machine of its attempt.
+pub(crate) fn outcome(result: CallResult) -> Outcome<BackendError> {
+    match result {
+        Ok(CallReply::Voted(reply)) => match reply.vote {
+            Vote::Granted => Outcome::Granted(reply.number),
+            Vote::Refused => Outcome::Refused,
+        },
+        Ok(_) => {
+            let text = "the backend gave the answer to another question";
+            Outcome::Failed(BackendError::new(BackendErrorKind::Protocol, text))
+        }
+        Err(error) if error.is_not_sent() => Outcome::NotSent(error),
+        Err(error) if is_unanswered(&error) => Outcome::Lost(error),
+        Err(error) => Outcome::Failed(error),
+    }
+}

@@ -1,0 +1,338 @@
+//! The record of a detached lock, which another process adopts.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::algorithm::fence::FencingToken;
+use crate::algorithm::lease::Ttl;
+use crate::resource::{Key, Label, Token, hex};
+use crate::seam::backend::{Claim, Mode};
+
+/// A lock that was [detached](crate::LockGuard::detach), to be [adopted](crate::LockManager::adopt) once.
+///
+/// **A secret**: a program that has it can extend and release the lock, and act as its holder. `Debug`
+/// shows no token. [`encode`](Self::encode), and serde behind the feature `serde`, write the token, so
+/// send the record only where a password may go.
+///
+/// The record does not say for how long the lock is still held. That is measured when it is adopted.
+/// Two adopters of one record are two holders of one lock: adopt it once, and keep no copy.
+#[derive(Clone)]
+pub struct DetachedLock {
+    claim: Claim,
+    fencing_token: Option<FencingToken>,
+}
+
+impl DetachedLock {
+    pub(crate) const fn new(claim: Claim, fencing_token: Option<FencingToken>) -> Self {
+        Self { claim, fencing_token }
+    }
+
+    pub(crate) const fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// The keys that the nodes store for the lock.
+    #[must_use]
+    pub fn keys(&self) -> &[Key] {
+        self.claim.keys()
+    }
+
+    /// The ttl that the lock was acquired with, and to which `adopt` extends it.
+    #[must_use]
+    pub const fn ttl(&self) -> Duration {
+        self.claim.ttl().as_duration()
+    }
+
+    /// The label of the lock, if it has one. The adopter has the same.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        self.claim.token().label()
+    }
+
+    /// The lock's fencing token, if one was asked for. The adopter has the same.
+    #[must_use]
+    pub const fn fencing_token(&self) -> Option<FencingToken> {
+        self.fencing_token
+    }
+
+    /// Writes the record as one printable word. It is a secret: do not log it.
+    ///
+    /// Its parts, with colons between them: a version, the ttl in milliseconds, the fencing token, the token, the
+    /// label and each key. Token, label and keys are in hexadecimal digits. There are four versions: without a fencing token and a
+    /// label, with a fencing token, with a label, and of a reader. The last two leave the place of a missing fencing token
+    /// or label empty. So a program that knows no fencing, no labels, or no readers, does not adopt the lock.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let token = self.claim.token();
+        let digits = String::from_utf8_lossy(&token.as_bytes()[..2 * Token::ENTROPY]);
+        let ttl = self.claim.ttl().as_millis();
+        let label = hexadecimal(token.label().unwrap_or_default().as_bytes());
+        let mut text = match (self.fencing_token, token.label()) {
+            _ if self.claim.mode() == Mode::Shared => {
+                format!("{SHARED_VERSION}:{ttl}::{digits}:{label}")
+            }
+            (None, None) => format!("{VERSION}:{ttl}:{digits}"),
+            (Some(number), None) => format!("{FENCED_VERSION}:{ttl}:{number}:{digits}"),
+            (number, Some(_)) => {
+                let number = number.map_or(String::new(), |number| number.to_string());
+                format!("{LABELLED_VERSION}:{ttl}:{number}:{digits}:{label}")
+            }
+        };
+        for key in self.keys() {
+            text.push(':');
+            text.push_str(&hexadecimal(key.as_bytes()));
+        }
+        text
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRecord`] for anything else.
+    pub fn decode(text: &str) -> Result<Self, InvalidRecord> {
+        use InvalidRecord::Malformed;
+
+        let mut fields = text.split(':');
+        let version = fields.next().unwrap_or_default();
+        if ![VERSION, FENCED_VERSION, LABELLED_VERSION, SHARED_VERSION].contains(&version) {
+            return Err(InvalidRecord::Version);
+        }
+        let ttl = Duration::from_millis(fields.next().and_then(number).ok_or(Malformed)?);
+        let ttl = Ttl::try_from(ttl).map_err(|_| Malformed)?;
+        let number = if version == VERSION { "" } else { fields.next().ok_or(Malformed)? };
+        let fencing_token = match number {
+            "" if version != FENCED_VERSION => None,
+            _ if version == SHARED_VERSION => return Err(Malformed),
+            digits => Some(fence(digits).ok_or(Malformed)?),
+        };
+        let digits = fields.next().and_then(|digits| Token::parse(digits.as_bytes()));
+        let mut token = digits.filter(|token| token.label().is_none()).ok_or(Malformed)?;
+        let label = match version {
+            LABELLED_VERSION | SHARED_VERSION => fields.next().ok_or(Malformed)?,
+            _ => "",
+        };
+        if version == LABELLED_VERSION || !label.is_empty() {
+            let label = unhex(label).ok_or(Malformed)?;
+            let label = String::from_utf8(label).ok().and_then(|label| Label::new(label).ok());
+            token = token.labelled(&label.ok_or(Malformed)?);
+        }
+        let mut keys: Vec<Key> = Vec::new();
+        for field in fields {
+            let key = unhex(field).and_then(Key::parse).ok_or(Malformed)?;
+            if keys.contains(&key) {
+                return Err(Malformed);
+            }
+            keys.push(key);
+        }
+        if keys.is_empty() {
+            return Err(Malformed);
+        }
+        let mode = if version == SHARED_VERSION { Mode::Shared } else { Mode::Exclusive };
+        Ok(Self::new(Claim::new(keys, token, ttl).with_mode(mode), fencing_token))
+    }
+}
+
+const VERSION: &str = "quorate1";
+
+/// The same with a fencing token.
+const FENCED_VERSION: &str = "quorate2";
+
+/// With a label, and a fencing token or an empty field.
+const LABELLED_VERSION: &str = "quorate3";
+
+/// Of a reader, with an empty field, and a label or an empty field.
+const SHARED_VERSION: &str = "quorate4";
+
+/// Shows the keys, the ttl and the fencing token, never the token.
+impl fmt::Debug for DetachedLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetachedLock")
+            .field("keys", &self.keys())
+            .field("ttl", &self.ttl())
+            .field("fencing_token", &self.fencing_token)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FromStr for DetachedLock {
+    type Err = InvalidRecord;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRecord> {
+        Self::decode(text)
+    }
+}
+
+/// Why a text is no [`DetachedLock`]. It does not repeat the text, which may hold a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRecord {
+    /// A part is missing, too much, or not what it should be.
+    #[error("the record of a detached lock is malformed")]
+    Malformed,
+    /// It is no record, or one of a version that is not known here.
+    #[error("this is no record of a detached lock of a known version")]
+    Version,
+}
+
+fn fence(digits: &str) -> Option<FencingToken> {
+    FencingToken::new(number(digits)?)
+}
+
+/// As `encode` writes it: without a sign.
+fn number(digits: &str) -> Option<u64> {
+    digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().flat_map(|byte| hex(*byte)).map(char::from).collect()
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    rest.is_empty().then_some(())?;
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+#[cfg(feature = "serde")]
+mod with_serde {
+    use std::borrow::Cow;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::manager::detached::DetachedLock;
+
+    /// As the text of [`DetachedLock::encode`], with the secret in it.
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    impl Serialize for DetachedLock {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_str(&self.encode())
+        }
+    }
+
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+    impl<'de> Deserialize<'de> for DetachedLock {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let text = Cow::<'de, str>::deserialize(deserializer)?;
+            Self::decode(&text).map_err(D::Error::custom)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> DetachedLock {
+        let token = Token::draw(|bytes| {
+            bytes.copy_from_slice(&[0xab; 20]);
+            Ok(())
+        });
+        let keys = [Key::parse(b"a:1".to_vec()), Key::parse(vec![0, 0xff])].map(Option::unwrap);
+        let claim =
+            Claim::new(keys, token.unwrap(), Ttl::try_from(Duration::from_secs(5)).unwrap());
+        DetachedLock::new(claim, None)
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let text = record().encode();
+        assert_eq!(text, format!("quorate1:5000:{}:613a31:00ff", "ab".repeat(20)));
+        let read: DetachedLock = text.parse().unwrap();
+        assert_eq!(read.encode(), text);
+        assert_eq!(read.keys()[1].as_bytes(), [0, 0xff]);
+        assert_eq!(read.ttl(), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_fencing_token_goes_along_and_a_record_without_one_stays_as_it_was() {
+        let fenced =
+            DetachedLock { fencing_token: FencingToken::new(1_700_000_000_000_000), ..record() };
+        let text = fenced.encode();
+        let (token, keys) = ("ab".repeat(20), "613a31:00ff");
+        assert_eq!(text, format!("quorate2:5000:1700000000000000:{token}:{keys}"));
+        let read = DetachedLock::decode(&text).unwrap();
+        assert_eq!(read.fencing_token(), fenced.fencing_token());
+        assert_eq!(read.encode(), text);
+        assert_eq!(DetachedLock::decode(&record().encode()).unwrap().fencing_token(), None);
+    }
+
+    #[test]
+    fn a_label_goes_along_in_a_version_of_its_own() {
+        let (token, keys) = ("ab".repeat(20), "613a31:00ff");
+        let claim = record().claim;
+        let label = Label::new("web:3").unwrap();
+        let claim = Claim::new(claim.keys(), claim.token().labelled(&label), claim.ttl());
+        for (number, digits) in [(None, ""), (FencingToken::new(7), "7")] {
+            let record = DetachedLock::new(claim.clone(), number);
+            let text = record.encode();
+            assert_eq!(text, format!("quorate3:5000:{digits}:{token}:7765623a33:{keys}"));
+            let read = DetachedLock::decode(&text).unwrap();
+            assert_eq!((read.label(), read.fencing_token()), (Some("web:3"), number));
+            assert_eq!(read.encode(), text);
+        }
+    }
+
+    #[test]
+    fn a_reader_has_a_version_of_its_own() {
+        let (token, keys) = ("ab".repeat(20), "613a31:00ff");
+        let claim = record().claim.with_mode(Mode::Shared);
+        let label = Label::new("web:3").unwrap();
+        let labelled = Claim::new(claim.keys(), claim.token().labelled(&label), claim.ttl());
+        for (claim, digits) in [(claim, ""), (labelled.with_mode(Mode::Shared), "7765623a33")] {
+            let text = DetachedLock::new(claim.clone(), None).encode();
+            assert_eq!(text, format!("quorate4:5000::{token}:{digits}:{keys}"));
+            let read = DetachedLock::decode(&text).unwrap();
+            assert_eq!((read.claim.mode(), read.label()), (Mode::Shared, claim.token().label()));
+            assert_eq!(read.encode(), text);
+            let fenced = text.replace(":5000::", ":5000:7:");
+            assert_eq!(DetachedLock::decode(&fenced).unwrap_err(), InvalidRecord::Malformed);
+        }
+    }
+
+    #[test]
+    fn a6_a_record_shows_no_token_and_an_error_no_record() {
+        let shown = format!("{:?}", record());
+        assert!(
+            shown.contains("a:1") && shown.contains("5s") && !shown.contains("abab"),
+            "{shown}"
+        );
+        let cut = &record().encode()[..30];
+        assert!(!DetachedLock::decode(cut).unwrap_err().to_string().contains("ab"));
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        let good = record().encode();
+        for (text, error) in [
+            (String::new(), InvalidRecord::Version),
+            (good.replace("quorate1", "quorate5"), InvalidRecord::Version),
+            (good.replace("quorate1", "quorate2"), InvalidRecord::Malformed),
+            (good.replace("quorate1:5000:", "quorate2:5000:0:"), InvalidRecord::Malformed),
+            (good.replace("quorate1:5000:", "quorate2:5000::"), InvalidRecord::Malformed),
+            (good.replace(":5000:", ":5000:7:"), InvalidRecord::Malformed),
+            (good.replace(":5000:", ":0:"), InvalidRecord::Malformed),
+            (good.replace(":5000:", ":+5000:"), InvalidRecord::Malformed),
+            (good.replace(":5000:", ":99999999999999999999:"), InvalidRecord::Malformed),
+            (good.replace("abab", "ab"), InvalidRecord::Malformed),
+            (good.replace("613a31", "613a3"), InvalidRecord::Malformed),
+            (good.replace("613a31", "613a3x"), InvalidRecord::Malformed),
+            (good.replace("613a31", ""), InvalidRecord::Malformed),
+            (good.replace("613a31", "00ff"), InvalidRecord::Malformed),
+            (good[..46].to_owned(), InvalidRecord::Malformed),
+            // Of no key.
+            (good[..54].to_owned(), InvalidRecord::Malformed),
+            (format!("{good}:"), InvalidRecord::Malformed),
+            // Its first key is no label.
+            (
+                good.replace("quorate1:5000:", "quorate3:5000::").replace("613a31", "00ff"),
+                InvalidRecord::Malformed,
+            ),
+        ] {
+            assert_eq!(DetachedLock::decode(&text).unwrap_err(), error, "{text}");
+        }
+    }
+}

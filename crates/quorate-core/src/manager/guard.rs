@@ -1,0 +1,327 @@
+//! The RAII value that releases a lock on drop.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+
+use crate::algorithm::fence::FencingToken;
+use crate::algorithm::lease::Ttl;
+use crate::attempt::lease::Lease;
+use crate::cluster::Cluster;
+use crate::error::{ExtendError, LeaseEnd, ReleaseError, Stopped};
+use crate::manager::detached::DetachedLock;
+use crate::resource::Key;
+use crate::seam::backend::{Capabilities, Claim, Holder, Mode, Revoke};
+use crate::telemetry;
+
+/// A lock that is held until [`valid_until`](Self::valid_until).
+///
+/// Dropping it releases the lock in the background, where a runtime runs. [`release`](Self::release) says
+/// whether the lock was held until then. Drop neither blocks nor panics. Where nothing runs any more, or the
+/// guard is forgotten, the lock is free again after its ttl.
+///
+/// A guard is no proof. Between the last look at [`is_valid`](Self::is_valid) and a write, a pause may
+/// outlast the lease. Only a resource that checks a fencing token refuses that write.
+#[must_use = "if unused, the lock is released at once"]
+pub struct LockGuard {
+    lease: Lease,
+    /// The lock was released, detached or kept.
+    is_over: bool,
+}
+
+impl LockGuard {
+    pub(crate) const fn new(lease: Lease) -> Self {
+        Self { lease, is_over: false }
+    }
+
+    /// The end of the lease, on the clock of the manager's runtime. No I/O.
+    ///
+    /// The keys expire later, by drift and safety margin.
+    #[must_use]
+    pub fn valid_until(&self) -> Instant {
+        self.lease.valid_until()
+    }
+
+    /// Whether the lease is valid. A look at the clock: no I/O, and no task has to run for it.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.lease.is_valid()
+    }
+
+    /// What is left of the lease; zero if it has ended. No I/O.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.lease.remaining()
+    }
+
+    /// The keys that the nodes store for this lock.
+    #[must_use]
+    pub fn keys(&self) -> &[Key] {
+        self.lease.keys()
+    }
+
+    /// The lock's fencing token, if one was [asked for](crate::LockRequest::fenced). No I/O.
+    ///
+    /// Send it along with each write. A resource that keeps the highest token it has seen, and refuses lower
+    /// ones, cannot be written to by a holder whose lease has ended unnoticed.
+    /// [`FencedCell`](crate::FencedCell) is such a resource in memory. Later holders have higher tokens.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.lease.fencing_token()
+    }
+
+    /// A view of the lease, for other tasks.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    /// Resolves when the lease has ended, and says why.
+    ///
+    /// A lease that is not extended ends at [`valid_until`](Self::valid_until), by a local timer, whatever
+    /// the nodes do. Any number of tasks may wait.
+    ///
+    /// If the lease ended by time, at its hold limit or by a close, its keys stay for the safety margin while the
+    /// guard lives: no other client or task can have the lock before that. If the nodes say that the keys are not
+    /// ours, another client may have the lock already.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn lost(&self) -> impl Future<Output = LeaseEnd> + Send + 'static + use<> {
+        self.lease.lost()
+    }
+
+    /// Resolves when the lease is at risk, with what is left of it: an early warning before [`lost`](Self::lost).
+    ///
+    /// A lease is at risk from the moment at which an extension or renewal has failed, while the lease is still
+    /// valid. So it is if a renewal had to wait for others of this manager until the last third of its validity. The next
+    /// extension that succeeds ends the risk.
+    ///
+    /// Renewals are tried again by themselves, so a risk may pass. As long as it lasts, this resolves at once: warn once,
+    /// and wait for it again when [`is_at_risk`](Self::is_at_risk) is false. A lease that is not extended is never at risk.
+    /// Any number of tasks may wait.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseEnd`]: the lease has ended, or ends before it is at risk.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn at_risk(
+        &self,
+    ) -> impl Future<Output = Result<Duration, LeaseEnd>> + Send + 'static + use<> {
+        self.lease.at_risk()
+    }
+
+    /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no I/O.
+    #[must_use]
+    pub fn is_at_risk(&self) -> bool {
+        self.lease.is_at_risk()
+    }
+
+    /// Runs `future` until the lease ends: then `future` is dropped.
+    ///
+    /// Code that blocks the thread cannot be stopped. If `future` ends after its lease, its value is in the
+    /// error.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`], with the reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `future`'s: dropping this drops it.
+    pub fn run<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Stopped<F::Output>>> + use<F> {
+        self.lease.run(future)
+    }
+
+    /// Renews the lease in the background until it ends. A second call changes nothing.
+    ///
+    /// A renewal that fails is tried again until the end of the lease. The moments are drawn at random, so
+    /// that many leases do not renew at once. A guard that is renewed and forgotten is held until its
+    /// [`hold_limit`](crate::LockRequest::hold_limit), or for as long as the process lives.
+    pub fn auto_renew(&self) {
+        self.lease.attempt().renew();
+    }
+
+    /// Extends the lease to the ttl that it was acquired with, from now.
+    ///
+    /// Nodes that have lost the keys are given them again, if a quorum still had them. They count from the
+    /// next extension on.
+    ///
+    /// # Errors
+    ///
+    /// - [`ExtendError::Lost`]: the lease has ended. More nodes than a quorum can spare may have answered
+    ///   just now that the keys are not ours.
+    /// - [`ExtendError::NoQuorum`]: no quorum extended. The lease stays as it was, and the next try may
+    ///   succeed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing: the round goes on in the background.
+    pub async fn extend(&self) -> Result<(), ExtendError> {
+        self.extend_for(self.lease.attempt().claim.ttl()).await
+    }
+
+    /// Extends the lease so that the keys live for `ttl` from now. It never shortens it, and never extends it
+    /// beyond its [`hold_limit`](crate::LockRequest::hold_limit).
+    ///
+    /// # Errors
+    ///
+    /// As [`extend`](Self::extend), and [`ExtendError::Ttl`] for a ttl that is too short or too long.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`extend`](Self::extend).
+    pub async fn extend_to(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.extend_for(self.lease.cluster().config.parse_ttl(ttl)?).await
+    }
+
+    async fn extend_for(&self, ttl: Ttl) -> Result<(), ExtendError> {
+        self.lease.extend(ttl).await
+    }
+
+    /// Turns the guard into a record, with which another process can
+    /// [`adopt`](crate::LockManager::adopt) the lock. Nothing is sent.
+    ///
+    /// The lease of this guard ends at once. If no process adopts the lock in time, it expires.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseEnd`]: the lease has ended before, and there is nothing to adopt.
+    pub fn detach(mut self) -> Result<DetachedLock, LeaseEnd> {
+        let attempt = self.lease.attempt();
+        attempt.detach()?;
+        telemetry::detached(self.keys(), self.lease.held(self.lease.cluster().now()));
+        let record = DetachedLock::new(attempt.claim.clone(), attempt.fencing_token());
+        self.is_over = true;
+        Ok(record)
+    }
+
+    /// Ends the lease, and leaves the lock on the nodes for `duration` from now, so that no client acquires it
+    /// until then.
+    ///
+    /// For work that is done once: what stays on the nodes marks it as done. On nodes that keep the order of calls, which
+    /// a pool does not, it reads *done by*, and not *held by*, in inspections and errors of all processes.
+    /// The lock is free after `duration`, or after what is left of its ttl, if that is longer. No release and no
+    /// close of the manager frees it earlier. `duration` is cut to the range from 1 ms to 100 years. Neither the
+    /// longest ttl, nor the hold limit, nor the `max_ttl` of the restart guard bounds it. A node that loses its data
+    /// forgets the lock, so it is a record only as long as a quorum of nodes has it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use quorate_core::LockManager;
+    /// # async fn migrate() {}
+    /// # async fn example(locks: &LockManager) -> Result<(), Box<dyn std::error::Error>> {
+    /// let guard = locks.lock("migration:7").await?;
+    /// guard.run(migrate()).await?;
+    /// guard.keep(Duration::from_secs(24 * 60 * 60)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - [`ExtendError::Lost`]: the lease has ended, before or meanwhile. Nothing is kept.
+    /// - [`ExtendError::NoQuorum`]: no quorum extended. Nothing is released: nodes that extended keep the lock for
+    ///   `duration`, the others for its ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Before the first poll, dropping the future releases the lock. From then on, the lock is kept in the
+    /// background, where it may read *held*.
+    pub async fn keep(mut self, duration: Duration) -> Result<(), ExtendError> {
+        self.is_over = true;
+        self.lease.attempt().keep(Ttl::of_mark(duration)).await?;
+        mark(self.lease.cluster(), &self.lease.attempt().claim).await;
+        Ok(())
+    }
+
+    /// Releases the lock on all nodes, and says whether it was held until then.
+    ///
+    /// Returns when the answers decide it, after a node timeout at the latest. Slower nodes are released in the
+    /// background, and a node that fails is asked again until the cleanup bound.
+    ///
+    /// # Errors
+    ///
+    /// - [`ReleaseError::Lost`]: the lease had ended before. Another client may have held the lock since.
+    /// - [`ReleaseError::Unconfirmed`]: too few nodes answered to prove that it had not.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time, even before its first poll: the release goes on in the
+    /// background.
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        let start = telemetry::IS_ON.then(|| (self.lease.cluster().now(), self.lease.remaining()));
+        let result = self.lease.attempt().release().await;
+        self.is_over = true;
+        if let Some((start, left)) = start {
+            self.report(&result, start, left);
+        }
+        result
+    }
+
+    /// Reports a release that was decided. `left` is what the lease had at its `start`.
+    fn report(&self, result: &Result<(), ReleaseError>, start: Instant, left: Duration) {
+        let took = self.lease.cluster().now().saturating_duration_since(start);
+        let held = self.lease.held(start);
+        let outcome = match result {
+            Ok(()) => "released",
+            Err(ReleaseError::Lost(_)) => "lost",
+            Err(ReleaseError::Unconfirmed(_)) => "unconfirmed",
+        };
+        if let Err(ReleaseError::Lost(lost @ LeaseEnd::NotHeld(_))) = result
+            && !left.is_zero()
+        {
+            telemetry::lost(self.keys(), "not_held", held, lost);
+        }
+        let failure = result.as_ref().err().map(|error| error as &dyn fmt::Display);
+        telemetry::released(self.keys(), outcome, Some(took), held, left, failure);
+    }
+}
+
+/// Replaces the value of a lock that is kept by that of a mark, at most for a node timeout. The lock stays without it, too.
+///
+/// A revoke compares and leaves the ttl. Over a pool it could reach the node before the extension, which would then find
+/// another value: none is sent.
+async fn mark(cluster: &Cluster, claim: &Claim) {
+    let (nodes, needed) = (&cluster.nodes, Capabilities::ORDERED | Capabilities::REVOKE);
+    let of = [Holder::new(claim.token().as_bytes())];
+    let how = &Revoke::replace(claim.token().mark()).of(of);
+    let ids = nodes.count().ids().filter(|id| nodes.can(*id, needed));
+    let keys = || claim.keys().iter().filter(|_| claim.mode() == Mode::Exclusive);
+    let calls = ids.flat_map(|id| keys().map(move |key| nodes.backend(id).revoke(key, how)));
+    let calls = join_all(calls.map(|call| AssertUnwindSafe(call).catch_unwind()));
+    let _ = cluster.within(cluster.config.default_node_timeout(), calls).await;
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        if telemetry::IS_ON {
+            let (left, now) = (self.lease.remaining(), self.lease.cluster().now());
+            let held = self.lease.held(now);
+            telemetry::released(self.keys(), "dropped", None, held, left, None);
+        }
+        self.lease.attempt().leave();
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("keys", &self.keys())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

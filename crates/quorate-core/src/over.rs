@@ -1,0 +1,11 @@
+//! What a user could have written, on top of locks.
+//!
+//! A module here imports what `lib.rs` exports, and from `access` the few private things that it needs beside that.
+
+mod access;
+mod any;
+mod blocking;
+pub(crate) mod fenced_cell;
+mod lead;
+mod once;
+pub(crate) mod operators;

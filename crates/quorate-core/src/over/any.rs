@@ -1,0 +1,84 @@
+//! One of several names, whichever is free first: [`LockManager::lock_any`] and [`LockManager::permit`].
+//!
+//! A permit is a lock on one of N names. To count holders on each node instead is unsound: with two permits on three nodes,
+//! the nodes can grant A and B, B and C, A and C. Then each of three holders has a majority.
+
+use std::num::NonZeroU16;
+
+use crate::LockManager;
+use crate::LockRequest;
+use crate::resource::{IntoResource, InvalidResource, Resource, Resources};
+
+impl LockManager {
+    /// Acquires a lock on one of `resources`, whichever is free first.
+    ///
+    /// [`LockGuard::keys`](crate::LockGuard::keys) says which. It is a lock like any other: a
+    /// [`lock`](Self::lock) on that name excludes it, and it has a fencing token of its own. All options of a
+    /// request apply. The names are tried in a random order, the one that this manager released last comes first. After
+    /// three lost rounds the request waits in the wait queue of the first name in sorted order.
+    ///
+    /// Requests of one manager for the same names are served one after the other. A request for one of these names alone
+    /// has a queue of its own: of both, the earlier one gets a name that this manager releases. Each request holds one name
+    /// at most.
+    ///
+    /// With [`no_wait`](LockRequest::no_wait) the error is *held* also if others ask at the same moment for the name that
+    /// is free.
+    ///
+    /// ```
+    /// use quorate_core::{LockError, LockManager};
+    ///
+    /// async fn convert(locks: &LockManager) -> Result<(), LockError> {
+    ///     let guard = locks.lock_any(["gpu:0", "gpu:1", "gpu:2"]).auto_renew().await?;
+    ///     println!("converts on {}", guard.keys()[0]);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`](crate::LockError), from the request. Without a name, with a name that is given twice, and with more
+    /// than 1,024 names the request is invalid.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the request's future releases in the background what was acquired.
+    pub fn lock_any(&self, resources: impl IntoIterator<Item = impl IntoResource>) -> LockRequest {
+        let names = resources.into_iter().map(IntoResource::into_resource);
+        self.request(Resources::of_choice(names)).of_any()
+    }
+
+    /// Acquires one of `count` permits: a lock on one of `NAME#1` to `NAME#count`.
+    ///
+    /// At most `count` holders have a permit at a time. See [`lock_any`](Self::lock_any). Processes may give different
+    /// counts, and a process may change its count at any time: a process with the count 3 never holds `NAME#4`.
+    ///
+    /// ```
+    /// use std::num::NonZeroU16;
+    /// use quorate_core::{LockManager, WithError};
+    ///
+    /// async fn call(locks: &LockManager) -> Result<u32, WithError<u32>> {
+    ///     const CALLS: NonZeroU16 = NonZeroU16::new(5).unwrap();
+    ///     // At most five processes do this at a time.
+    ///     locks.permit("payment-api", CALLS).with(async |_lease| 42).await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`](crate::LockError), from the request. More than 1,024 permits are invalid.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the request's future releases in the background what was acquired.
+    pub fn permit(&self, name: impl IntoResource, count: NonZeroU16) -> LockRequest {
+        let names = name.into_resource().and_then(|name| {
+            Resources::of_choice((1..=count.get()).map(|number| of_number(&name, number)))
+        });
+        self.request(names).of_any()
+    }
+}
+
+/// The name of one permit.
+fn of_number(name: &Resource, number: u16) -> Result<Resource, InvalidResource> {
+    Resource::new([name.as_bytes(), format!("#{number}").as_bytes()].concat())
+}

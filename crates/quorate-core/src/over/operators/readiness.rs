@@ -1,0 +1,128 @@
+//! What a manager knows of its nodes without asking them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::LockManager;
+use crate::error::Answer;
+use crate::over::access::Cluster;
+use crate::over::access::Silence;
+
+impl LockManager {
+    /// What is known of the nodes without asking them: which answered lately, and whether they are a quorum. For a
+    /// readiness probe that is called often.
+    ///
+    /// A look at the clock and a mutex of each node: no I/O. *Lately* has no bound in time: it is about the latest call to
+    /// each node, and a manager without work makes none. So it does not learn that nodes are back, and one that has asked
+    /// nothing knows of no node: [`check`](Self::check) asks all of them, and its answers count.
+    ///
+    /// ```
+    /// use quorate_core::LockManager;
+    ///
+    /// async fn probe(locks: &LockManager) -> Result<(), String> {
+    ///     if locks.nodes().has_quorum() || locks.check().await.has_quorum() {
+    ///         return Ok(());
+    ///     }
+    ///     Err(locks.nodes().to_string())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn nodes(&self) -> Readiness {
+        readiness(self.cluster())
+    }
+}
+
+/// What a manager knows of its nodes without asking them. From [`LockManager::nodes`](crate::LockManager::nodes).
+///
+/// `Display` is one line, such as `2 of 3 nodes answer, 2 needed; 10.0.0.2 does not`.
+#[derive(Clone, Debug)]
+pub struct Readiness {
+    nodes: Vec<NodeReadiness>,
+    needed: usize,
+}
+
+/// What a manager knows of one node without asking it.
+#[derive(Clone, Debug)]
+pub struct NodeReadiness {
+    name: Arc<str>,
+    is_answering: bool,
+    last_answer: Option<Duration>,
+    failure: Option<Answer>,
+}
+
+impl Readiness {
+    /// All configured nodes, in the order of the configuration.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeReadiness] {
+        &self.nodes
+    }
+
+    /// How many nodes answered lately, as [`NodeReadiness::is_answering`] says.
+    #[must_use]
+    pub fn answering(&self) -> usize {
+        self.nodes.iter().filter(|node| node.is_answering).count()
+    }
+
+    /// Whether a quorum of the configured nodes answered lately.
+    #[must_use]
+    pub fn has_quorum(&self) -> bool {
+        self.answering() >= self.needed
+    }
+}
+
+impl NodeReadiness {
+    /// What errors and events call the node.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the node answered lately: its latest call that settled was answered without an error, and none is in
+    /// flight without an answer for a node timeout. False for a node that was never asked.
+    #[must_use]
+    pub const fn is_answering(&self) -> bool {
+        self.is_answering
+    }
+
+    /// How long ago the node last answered a call without an error; `None` if it never did.
+    #[must_use]
+    pub const fn last_answer(&self) -> Option<Duration> {
+        self.last_answer
+    }
+
+    /// Why a round lately had no vote of the node: its latest error, or *no reply* within a node timeout. `None` once it has
+    /// gone for 5 s without a failure, and answers.
+    ///
+    /// A node that is [the same server](crate::LockError::SameServer) as another one fails with the kind
+    /// [`Identity`](crate::BackendErrorKind::Identity).
+    #[must_use]
+    pub const fn failure(&self) -> Option<&Answer> {
+        self.failure.as_ref()
+    }
+}
+
+impl fmt::Display for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (answering, nodes, needed) = (self.answering(), self.nodes.len(), self.needed);
+        write!(f, "{answering} of {nodes} nodes answer, {needed} needed")?;
+        let silent = self.nodes.iter().filter(|node| !node.is_answering);
+        silent.into_iter().try_for_each(|node| write!(f, "; {} does not", node.name))
+    }
+}
+
+/// No I/O: a look at the clock, and a mutex of each node.
+fn readiness(cluster: &Cluster) -> Readiness {
+    let (nodes, now) = (&cluster.nodes, cluster.now());
+    let node_timeout = cluster.config.default_node_timeout();
+    let known = nodes.count().ids().map(|id| {
+        let (is_answering, answered) = nodes.answers(id, node_timeout, now);
+        let last_answer = answered.map(|at| now.saturating_duration_since(at));
+        let failure = nodes.last_failure(id, node_timeout, now).map(|why| match why {
+            Silence::NoReply => Answer::NoReply { is_over: true },
+            Silence::Failed(error) => Answer::Failed(error),
+        });
+        NodeReadiness { name: Arc::clone(nodes.name(id)), is_answering, last_answer, failure }
+    });
+    Readiness { nodes: known.collect(), needed: nodes.count().quorum() }
+}

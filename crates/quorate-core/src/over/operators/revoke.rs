@@ -1,0 +1,251 @@
+//! Taking a lock away from its holder, from outside.
+//!
+//! A revoke replaces the token at each node and leaves the ttl. From then on the holder can neither extend nor
+//! repair, and its lease ends by time before the keys do (T1, T2). So no two clients hold the lock at once.
+//!
+//! Between the look at a lock and the wish to free it, another client may have acquired it. So a revoke can be told which
+//! holder was seen, and each node compares (V7).
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::backend::{Holder, Revoke, Sighting};
+use crate::resource::{Key, Label, Token};
+use crate::runtime::EntropyError;
+use crate::{
+    Inspection, IntoResource, InvalidResource, KeyState, LockManager, NodeView, RevokeError,
+};
+
+/// The result of a revoke or a delete: what each node kept before it.
+///
+/// Returned by [`LockManager::revoke`](crate::LockManager::revoke) and
+/// [`LockManager::delete`](crate::LockManager::delete). `Display` is one line: whether it took effect, and each node
+/// where nothing was done.
+#[derive(Clone, Debug)]
+pub struct Revocation {
+    found: Inspection,
+    how: Revoke,
+}
+
+impl Revocation {
+    pub(crate) const fn new(found: Inspection, how: Revoke) -> Self {
+        Self { found, how }
+    }
+
+    /// What was found. Its [`state`](Inspection::state) says whether there was a lock to take away.
+    #[must_use]
+    pub const fn found(&self) -> &Inspection {
+        &self.found
+    }
+
+    /// What each node kept, in the order in which the nodes are configured.
+    ///
+    /// A key with a ttl was replaced or deleted. A key without one was left alone: another program wrote it. So was the
+    /// key of another holder than the one that was seen.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeView] {
+        self.found.nodes()
+    }
+
+    /// Whether so many nodes did it that the others are no quorum: more than N − quorum.
+    ///
+    /// Then no extension by the old holder succeeds (V2). False also if the lock was free. If nodes failed, repeat
+    /// the call: that is safe.
+    #[must_use]
+    pub fn is_effective(&self) -> bool {
+        self.times_left().count() >= self.needed()
+    }
+
+    /// The longest time for which a node keeps the key from now on; zero if the lock was deleted, or free.
+    ///
+    /// When that has passed, no node that answered keeps the lock. A node that failed may keep its key for longer. With
+    /// an even number of nodes, the lock may be free only when that has expired, too.
+    #[must_use]
+    pub fn free_in(&self) -> Duration {
+        if self.how.token.is_none() {
+            return Duration::ZERO;
+        }
+        self.times_left().max().unwrap_or_default()
+    }
+
+    /// What was left of each key that was taken away.
+    fn times_left(&self) -> impl Iterator<Item = Duration> {
+        self.nodes().iter().filter_map(|node| self.taken(&node.state))
+    }
+
+    /// What was left of a key that was taken away; `None` for a key that was not.
+    fn taken(&self, state: &KeyState) -> Option<Duration> {
+        let seen = match state {
+            KeyState::Held { holder, time_left } => Sighting::new(holder.clone(), *time_left),
+            KeyState::Read { readers } => Sighting::of_readers(readers.clone()),
+            _ => return None,
+        };
+        seen.time_left.filter(|_| self.how.takes(&seen))
+    }
+
+    /// How many nodes have to do it.
+    fn needed(&self) -> usize {
+        self.found.count() - self.found.quorum() + 1
+    }
+}
+
+impl fmt::Display for Revocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (done, nodes, needed) = (self.times_left().count(), self.nodes().len(), self.needed());
+        f.write_str(if self.is_effective() { "" } else { "not " })?;
+        let is_deleted = self.how.token.is_none();
+        f.write_str(if is_deleted { "deleted" } else { "revoked" })?;
+        write!(f, ": done on {done} of {nodes} nodes, {needed} needed")?;
+        if done > 0 && !is_deleted {
+            write!(f, ", free in {:.1?}", self.free_in())?;
+        }
+        for NodeView { name, state } in self.nodes() {
+            match state {
+                _ if self.taken(state).is_some() => {}
+                KeyState::Held { time_left: Some(_), .. } | KeyState::Read { .. } => {
+                    write!(f, "; {name}: {state}, of another, left alone")?;
+                }
+                KeyState::Held { .. } => write!(f, "; {name}: {state}, left alone")?,
+                _ => write!(f, "; {name}: {state}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LockManager {
+    /// Takes the lock on `resource` away from its holder: it can no longer be extended, and is free when its ttl has
+    /// passed.
+    ///
+    /// No two clients hold the lock at once, whatever the holder does. Each node replaces the token of the holder and
+    /// keeps what is left of the ttl. A holder that renews learns of it at its next renewal. Others wait as before.
+    /// The lock is free in [`free_in`](Revocation::free_in): an extension just before the revoke counts in full.
+    ///
+    /// All nodes are asked at once, and each may reply for a node timeout. A node that does not reply may do it later,
+    /// and may then meet the next holder, which loses the vote of this node. Fencing numbers, the restart guard and
+    /// wait queues stay as they are. A lock on several names ends when one of them is revoked.
+    ///
+    /// ```
+    /// use quorate_core::{LockManager, RevokeError};
+    ///
+    /// async fn free(locks: &LockManager) -> Result<(), RevokeError> {
+    ///     let revocation = locks.revoke("orders:42").await?;
+    ///     match revocation.is_effective() {
+    ///         true => println!("free in {:.1?} at the latest", revocation.free_in()),
+    ///         false => println!("{revocation}"), // what each node said
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - [`RevokeError::Invalid`]: the name cannot be locked. Nothing was sent.
+    /// - [`RevokeError::Entropy`]: there is no randomness for a token. Nothing was sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, some of the nodes may have done it. It is safe to call it again.
+    pub async fn revoke(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
+        let key = self.lockable(resource)?;
+        self.take_away(key, Revoke::replace(self.value_of_revoked()?)).await
+    }
+
+    /// Takes the lock on `resource` away from the holder that `seen` shows, as [`revoke`](Self::revoke) does, and from no
+    /// other.
+    ///
+    /// `seen` is an [inspection](Self::inspect) of the same name. Each node compares: a key of a client that has acquired
+    /// the lock since is left alone, and the [`Revocation`] shows it. Of readers, a key is left alone that has a reader who
+    /// was not seen. If `seen` shows no holder, nothing is done.
+    ///
+    /// ```
+    /// use quorate_core::{LockManager, RevokeError};
+    ///
+    /// async fn free_if_held_by(label: &str, locks: &LockManager) -> Result<(), RevokeError> {
+    ///     let seen = locks.inspect("orders:42").await?;
+    ///     if seen.label() == Some(label) {
+    ///         println!("{}", locks.revoke_seen("orders:42", &seen).await?);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`revoke`](Self::revoke).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`revoke`](Self::revoke).
+    pub async fn revoke_seen(
+        &self,
+        resource: impl IntoResource,
+        seen: &Inspection,
+    ) -> Result<Revocation, RevokeError> {
+        let key = self.lockable(resource)?;
+        self.take_away(key, Revoke::replace(self.value_of_revoked()?).of(of(seen))).await
+    }
+
+    /// Deletes the lock on `resource` on all nodes: it is free at once, and its holder does not know.
+    ///
+    /// The holder may go on working until its lease ends, while the next one works already. So this is for holders that
+    /// are known to be dead, and for resources that check [fencing tokens](crate::LockRequest::fenced). Otherwise
+    /// [`revoke`](Self::revoke).
+    ///
+    /// All nodes are asked at once, and each may reply for a node timeout. A node that does not reply may do it later.
+    ///
+    /// # Errors
+    ///
+    /// [`RevokeError::Invalid`]: the name cannot be locked. Nothing was sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, some of the nodes may have deleted the lock.
+    pub async fn delete(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
+        self.take_away(self.lockable(resource)?, Revoke::delete()).await
+    }
+
+    /// Deletes the lock on `resource` of the holder that `seen` shows, as [`delete`](Self::delete) does, and of no other.
+    ///
+    /// What [`revoke_seen`](Self::revoke_seen) says of `seen` holds here, too. A [mark](crate::LockGuard::keep), of which the
+    /// inspection says that it [is done](Inspection::is_done), can be deleted without risk: nobody works under it.
+    ///
+    /// # Errors
+    ///
+    /// As [`delete`](Self::delete).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`delete`](Self::delete).
+    pub async fn delete_seen(
+        &self,
+        resource: impl IntoResource,
+        seen: &Inspection,
+    ) -> Result<Revocation, RevokeError> {
+        self.take_away(self.lockable(resource)?, Revoke::delete().of(of(seen))).await
+    }
+
+    async fn take_away(&self, key: Key, how: Revoke) -> Result<Revocation, RevokeError> {
+        let found = self.ask_all(|node| node.revoke(&key, &how)).await;
+        Ok(Revocation::new(found, how))
+    }
+
+    /// Draws the value of a revoked key: a token that is thrown away, with a label that says so (V6).
+    fn value_of_revoked(&self) -> Result<Token, EntropyError> {
+        let cluster = self.cluster();
+        let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
+        Ok(token.labelled(&Label::of_revoked(cluster.config.label.as_ref())))
+    }
+
+    /// The key of a resource whose name is not reserved (V4).
+    fn lockable(&self, resource: impl IntoResource) -> Result<Key, InvalidResource> {
+        let prefix = &self.cluster().config.key_prefix;
+        let key = Key::new(prefix, &resource.into_resource()?);
+        if key.is_reserved(prefix) { Err(InvalidResource::Reserved) } else { Ok(key) }
+    }
+}
+
+/// The holders that an inspection shows.
+fn of(seen: &Inspection) -> Vec<Holder> {
+    seen.holders().into_iter().cloned().collect()
+}

@@ -1,0 +1,177 @@
+//! A call whose answer is a future.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use super::call::{Answered, Call, CallKind, Tag};
+use super::operation::{CallResult, Operation};
+use crate::algorithm::quorum::NodeId;
+use crate::seam::given_up::Givers;
+
+/// The answer to a call that was made with [`ask`]. Dropping it gives the call up.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time. The call may or may not be executed.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Asked(Arc<Ask>);
+
+#[derive(Debug, Default)]
+struct Ask {
+    state: Mutex<AskState>,
+    is_given_up: AtomicBool,
+    givers: Givers,
+}
+
+#[derive(Debug, Default)]
+struct AskState {
+    result: Option<CallResult>,
+    is_pushed: bool,
+    /// The task that awaits the answer or the push.
+    waker: Option<Waker>,
+}
+
+/// Makes a call whose answer is a future: for backends whose async methods go through
+/// [`begin`](crate::LockBackend::begin), and for tests of backends.
+///
+/// ```
+/// use quorate_core::backend::{CallReply, Operation, ask};
+///
+/// let (call, asked) = ask(Operation::ServerId, std::time::Instant::now());
+/// call.answer(Ok(CallReply::ServerId(None)));
+/// # futures_util::FutureExt::now_or_never(asked).unwrap().unwrap();
+/// ```
+pub fn ask(operation: Operation, now: Instant) -> (Call, Asked) {
+    let (slot, asked) = Asked::new();
+    let tag = Tag {
+        node: NodeId::FIRST,
+        number: 0,
+        begun: now,
+        kind: CallKind::Waiting,
+        asks_server: false,
+    };
+    (Call::new(operation, tag, slot), asked)
+}
+
+impl Asked {
+    /// An answer to come, and what takes it.
+    pub(crate) fn new() -> (Arc<dyn Answered>, Self) {
+        let slot = Arc::<Ask>::default();
+        (Arc::clone(&slot) as _, Self(slot))
+    }
+
+    /// Resolves when the key of a watch was written, or may have been.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the watch.
+    pub async fn pushed(self) {
+        poll_fn(|context| {
+            let mut state = self.0.lock();
+            if state.is_pushed {
+                return Poll::Ready(());
+            }
+            let old = state.waker.replace(context.waker().clone());
+            drop(state);
+            drop(old);
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Future for Asked {
+    type Output = CallResult;
+
+    fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallResult> {
+        let mut state = self.0.lock();
+        if let Some(result) = state.result.take() {
+            return Poll::Ready(result);
+        }
+        let old = state.waker.replace(context.waker().clone());
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.is_given_up.store(true, Ordering::SeqCst);
+        let waker = self.0.lock().waker.take();
+        drop(waker);
+        self.0.givers.take().into_iter().for_each(|(_, task)| task.wake());
+    }
+}
+
+impl Ask {
+    fn lock(&self) -> MutexGuard<'_, AskState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut AskState)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Answered for Ask {
+    fn answered(self: Arc<Self>, _: Tag, result: CallResult, _: Option<Instant>) {
+        self.change(|state| state.result = Some(result));
+    }
+
+    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
+        self.givers.ask(tag.number, task, || self.is_given_up.load(Ordering::SeqCst))
+    }
+
+    fn now(&self) -> Option<Instant> {
+        None
+    }
+
+    fn pushed(self: Arc<Self>, _: &Tag) {
+        self.change(|state| state.is_pushed = true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Wake;
+
+    use super::*;
+
+    #[test]
+    fn a_call_shows_what_is_asked() {
+        let (call, _asked) = ask(Operation::ServerId, Instant::now());
+        assert_eq!(format!("{call:?}"), "Call(ServerId)");
+    }
+
+    #[derive(Default)]
+    struct Task(AtomicBool);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_call_whose_answer_is_not_awaited_any_more_is_given_up() {
+        let (call, asked) = ask(Operation::ServerId, Instant::now());
+        let task = Arc::<Task>::default();
+        let waker = Waker::from(Arc::clone(&task));
+        let mut context = Context::from_waker(&waker);
+        let mut given_up = pin!(call.given_up());
+        assert!(!call.is_given_up() && given_up.as_mut().poll(&mut context).is_pending());
+        drop(asked);
+        assert!(task.0.load(Ordering::SeqCst), "woken");
+        assert!(call.is_given_up() && given_up.as_mut().poll(&mut context).is_ready());
+    }
+}

@@ -1,0 +1,199 @@
+//! The options of calls, and what nodes reply.
+
+use std::fmt;
+use std::ops::BitOr;
+use std::sync::Arc;
+
+use super::restart_guard::RestartGuard;
+use super::sighting::Holder;
+use crate::algorithm::fence::{FenceHint, FencingToken};
+use crate::algorithm::quorum::Vote;
+use crate::seam::runtime::BoxFuture;
+
+/// How a claim is acquired. The default is a plain lock, which also repairs a node.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct AcquireOptions {
+    /// Raise the keys' fencing number, to this hint at least.
+    pub fencing: Option<FenceHint>,
+    /// Refuse to vote while the node may have forgotten locks.
+    pub guard: Option<RestartGuard>,
+}
+
+/// How a claim is extended. There is no option yet.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ExtendOptions {}
+
+/// How a claim is released.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ReleaseOptions {
+    /// Raise the fencing numbers of the keys that are ours to this one, where they are lower.
+    pub raise_to: Option<FencingToken>,
+}
+
+/// The reply to an acquire, an extension, a raise or a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reply {
+    /// Whether the keys are ours; to a release, whether all of them were until now.
+    pub vote: Vote,
+    /// The node's fencing number after the grant of an acquire with a hint.
+    pub number: Option<FencingToken>,
+    /// The holder of a key that refused an acquire, if the node names it.
+    pub holder: Option<Holder>,
+    /// The id of the server that replied, as [`LockBackend::server_id`](crate::LockBackend::server_id) returns it.
+    pub server: Option<Arc<str>>,
+    /// The server has no id, or does not report it. A reply that merely has no place for the id does not say so.
+    pub is_nameless: bool,
+}
+
+impl Reply {
+    /// A vote and nothing else.
+    #[must_use]
+    pub const fn new(vote: Vote) -> Self {
+        Self { vote, number: None, holder: None, server: None, is_nameless: false }
+    }
+
+    /// A refusal of an acquire that names the holder of a key.
+    #[must_use]
+    pub const fn held_by(holder: Holder) -> Self {
+        let vote = Vote::Refused;
+        Self { vote, number: None, holder: Some(holder), server: None, is_nameless: false }
+    }
+}
+
+/// A key that is [watched](crate::LockBackend::watch).
+#[must_use = "dropping it ends the watch"]
+pub struct Watched {
+    is_held: bool,
+    changed: BoxFuture<'static, ()>,
+}
+
+impl Watched {
+    /// A key that was there or not; `changed` ends when that may have changed, or when the
+    /// connection has ended.
+    pub fn new(is_held: bool, changed: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { is_held, changed: Box::pin(changed) }
+    }
+
+    /// Whether the key was there.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Waits until the key may have changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the watch.
+    pub async fn changed(self) {
+        self.changed.await;
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("is_held", &self.is_held).finish_non_exhaustive()
+    }
+}
+
+/// What a backend was built for. A server may still lack or forbid it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(u16);
+
+impl Capabilities {
+    /// The three required methods, without options.
+    pub const NONE: Self = Self(0);
+    /// Calls take effect in the order of their [`begin`](crate::LockBackend::begin)s.
+    pub const ORDERED: Self = Self(1);
+    /// [`AcquireOptions::fencing`], [`ReleaseOptions::raise_to`] and [`LockBackend::raise`](crate::LockBackend::raise).
+    pub const FENCING: Self = Self(1 << 1);
+    /// [`AcquireOptions::guard`].
+    pub const GUARD: Self = Self(1 << 2);
+    /// [`LockBackend::watch`](crate::LockBackend::watch).
+    pub const WATCH: Self = Self(1 << 3);
+    /// [`LockBackend::queue_refresh`](crate::LockBackend::queue_refresh), [`LockBackend::queue_leave`](crate::LockBackend::queue_leave) and [`LockBackend::hint`](crate::LockBackend::hint).
+    pub const QUEUE: Self = Self(1 << 4);
+    /// [`LockBackend::inspect`](crate::LockBackend::inspect).
+    pub const INSPECT: Self = Self(1 << 5);
+    /// [`LockBackend::server_id`](crate::LockBackend::server_id).
+    pub const SERVER_ID: Self = Self(1 << 6);
+    /// [`LockBackend::revoke`](crate::LockBackend::revoke).
+    pub const REVOKE: Self = Self(1 << 7);
+    /// [`LockBackend::describe`](crate::LockBackend::describe).
+    pub const DESCRIBE: Self = Self(1 << 8);
+    /// Claims of [`Mode::Shared`](super::Mode::Shared).
+    pub const SHARED: Self = Self(1 << 9);
+
+    /// Whether all of `others` are among these.
+    #[must_use]
+    pub const fn contains(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// These and `others`.
+    #[must_use]
+    pub const fn union(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// These without any of `others`.
+    #[must_use]
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+}
+
+impl BitOr for Capabilities {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.union(other)
+    }
+}
+
+/// Prints the abilities that an operator decides on, separated by commas.
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = [
+            (Self::FENCING, "fencing"),
+            (Self::GUARD, "restart guard"),
+            (Self::QUEUE, "wait queue"),
+            (Self::WATCH, "watching"),
+            (Self::INSPECT, "inspect"),
+            (Self::REVOKE, "revoke"),
+            (Self::SHARED, "readers"),
+        ];
+        let names = names.into_iter().filter(|(one, _)| self.contains(*one));
+        for (index, (_, name)) in names.enumerate() {
+            write!(f, "{}{name}", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watched_key_shows_whether_it_was_there() {
+        for is_held in [false, true] {
+            let shown = format!("Watched {{ is_held: {is_held}, .. }}");
+            assert_eq!(format!("{:?}", Watched::new(is_held, async {})), shown);
+        }
+    }
+
+    #[test]
+    fn capabilities_are_a_set() {
+        let some = Capabilities::ORDERED | Capabilities::QUEUE;
+        assert!(some.contains(Capabilities::QUEUE) && some.contains(Capabilities::NONE));
+        assert!(!some.contains(Capabilities::QUEUE | Capabilities::WATCH));
+        assert_eq!(some.without(Capabilities::QUEUE | Capabilities::WATCH), Capabilities::ORDERED);
+        let shown = some | Capabilities::REVOKE | Capabilities::FENCING;
+        assert_eq!(shown.to_string(), "fencing, wait queue, revoke");
+    }
+}

@@ -1,0 +1,185 @@
+//! The seam to an async runtime: clock, timer, spawner and randomness, as one object.
+//!
+//! `TokioRuntime` and `SmolRuntime` are behind the features `tokio` and `smol`. `quorate-memory` has a
+//! runtime with virtual time. To support another runtime, implement the four required methods of
+//! [`Runtime`] and test them with `quorate_memory::conformance::runtime`.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+#[cfg(any(feature = "smol", feature = "tokio"))]
+mod resume;
+#[cfg(feature = "smol")]
+mod smol;
+mod suspend;
+pub(crate) mod sync;
+#[cfg(feature = "tokio")]
+mod tokio;
+mod wall;
+
+#[cfg(feature = "smol")]
+pub use self::smol::SmolRuntime;
+pub use self::suspend::time_suspended;
+pub(crate) use self::sync::lock;
+#[cfg(quorate_count)]
+pub use self::sync::{Counters, counters};
+#[cfg(feature = "tokio")]
+pub(crate) use self::tokio::is_in_task;
+#[cfg(feature = "tokio")]
+pub use self::tokio::{InTokio, TokioContext, TokioRuntime};
+pub use self::wall::unix_micros;
+pub use crate::resource::entropy::EntropyError;
+
+/// A boxed future that can move between threads.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Clock, timer, spawner and randomness. One object, so that clock and timer agree.
+///
+/// # Contract
+///
+/// - *Monotonic.* The clock never goes back. If possible, it advances while the machine is suspended,
+///   as the nodes' clocks do: see [`time_suspended`] (T4).
+/// - *Not early.* A sleep ends when [`now`](Self::now) has reached the deadline, never before.
+/// - *Independent tasks.* A spawned task makes progress without being awaited. If that is impossible,
+///   because the runtime has shut down, `spawn` drops the task. `spawn` is called from `Drop`, so it
+///   neither blocks nor panics (A1).
+/// - *Strong randomness.* It comes from the operating system or is as strong. Only a simulation may
+///   use a weaker source.
+pub trait Runtime: fmt::Debug + Send + Sync + 'static {
+    /// The current time, on the clock that [`sleep_until`](Self::sleep_until) uses.
+    fn now(&self) -> Instant;
+
+    /// Waits until `deadline`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time. It wakes no task after that.
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()>;
+
+    /// Waits until `deadline`, and no more than half a second longer after a suspend.
+    ///
+    /// For sleeps of seconds: it may cost more to begin one than a [`sleep_until`](Self::sleep_until). That is the
+    /// default, and right if its timers go on during a suspend as the clock does.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time. It wakes no task after that.
+    fn long_sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        self.sleep_until(deadline)
+    }
+
+    /// Runs `task` in the background.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// Fills `bytes` with random bytes that are strong enough for secrets. Most implementations call
+    /// [`os_random`].
+    ///
+    /// # Errors
+    ///
+    /// The source of randomness failed. Then no lock is acquired.
+    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError>;
+
+    /// Microseconds since 1970 by the wall clock: the [fencing hint](crate::backend::FenceHint), and the name of a period.
+    ///
+    /// No deadline depends on it, and it may be wrong. The default is [`unix_micros`]. Only a
+    /// simulation overrides it, so that its runs can be repeated.
+    fn unix_micros(&self) -> u64 {
+        unix_micros()
+    }
+}
+
+impl dyn Runtime {
+    /// Polls a timer that is kept between polls, and moved when the time is another.
+    pub(crate) fn sleep(
+        &self,
+        timer: &mut Option<(Instant, BoxFuture<'static, ()>)>,
+        until: Instant,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        if timer.as_ref().is_none_or(|(at, _)| *at != until) {
+            *timer = Some((until, self.sleep_until(until)));
+        }
+        let Some((_, sleep)) = timer else { return Poll::Ready(()) };
+        let polled = sleep.as_mut().poll(context);
+        if polled.is_ready() {
+            *timer = None;
+        }
+        polled
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<R: Runtime + ?Sized> Runtime for Arc<R> {
+    fn now(&self) -> Instant {
+        (**self).now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        (**self).sleep_until(deadline)
+    }
+
+    fn long_sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        (**self).long_sleep_until(deadline)
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        (**self).spawn(task);
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
+        (**self).fill_random(bytes)
+    }
+
+    fn unix_micros(&self) -> u64 {
+        (**self).unix_micros()
+    }
+}
+
+/// Fills `bytes` with random bytes from the operating system.
+///
+/// # Errors
+///
+/// The system has no such source, or it failed.
+pub fn os_random(bytes: &mut [u8]) -> Result<(), EntropyError> {
+    getrandom::fill(bytes).map_err(EntropyError::new)
+}
+
+#[cfg(test)]
+mod tests {
+    /// On a thread without an async runtime. `tests/real/runtimes.rs` has the contract, and more places.
+    #[cfg(all(feature = "smol", feature = "tokio"))]
+    #[test]
+    fn a_runtime_has_a_clock_a_timer_a_spawner_and_randomness() {
+        use std::sync::mpsc::channel;
+        use std::time::Duration;
+
+        use pollster::block_on;
+
+        use super::*;
+
+        const YEAR_2020: u64 = 1_577_836_800_000_000;
+        let (tokio, smol) = (Arc::new(TokioRuntime::new()), Arc::new(SmolRuntime::new()));
+        let runtimes: [Arc<dyn Runtime>; 2] = [tokio, smol];
+        for runtime in runtimes {
+            let deadline = runtime.now() + Duration::from_millis(2);
+            block_on(runtime.sleep_until(deadline));
+            assert!(runtime.now() >= deadline, "{runtime:?}");
+
+            let (sender, runs) = channel();
+            runtime.spawn(Box::pin(async move { sender.send(7).unwrap() }));
+            assert_eq!(runs.recv_timeout(Duration::from_secs(30)), Ok(7), "{runtime:?}");
+
+            let mut bytes = [0; 20];
+            runtime.fill_random(&mut bytes).unwrap();
+            assert_ne!(bytes, [0; 20], "{runtime:?}");
+
+            for micros in [unix_micros(), (*runtime).unix_micros(), runtime.unix_micros()] {
+                assert!(micros > YEAR_2020, "{runtime:?}: {micros}");
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Whose turn it is: between the tasks of a manager, and between processes.
+
+pub(crate) mod readers;
+pub(crate) mod remote_wait;
+pub(crate) mod tickets;

@@ -1,0 +1,263 @@
+//! Turns inside a manager: a FIFO queue of tasks for each key, and one ticket.
+//!
+//! The task that has the [`Ticket`] of a key competes for it at the nodes. A ticket that is dropped is given on to
+//! the first task of the queue. A request for several keys takes their tickets in sorted order, one after the
+//! other, as nested locks do: so no circle of tasks can wait for each other.
+//!
+//! Beside the queue stands the gate's latest hint whether other processes wait, and the wait between processes
+//! while a task of this manager competes for the key or is queued for it.
+//!
+//! An attempt carries the tickets of its request as a [`Turn`]. `giving` is when it gives them on. The turn of a task that
+//! wants one of several names has a home ([`NameSet`]): its release concerns the queue of the set, and the gate of that.
+
+mod giving;
+mod key_queue;
+mod set;
+mod taking;
+mod turn;
+
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+use std::{fmt, mem};
+
+pub(crate) use self::giving::Asking;
+use self::key_queue::{KeyQueue, Whereabouts};
+pub(crate) use self::set::NameSet;
+pub(crate) use self::taking::Taking;
+pub(crate) use self::turn::{GivenOn, Progress, Turn};
+use crate::cluster::Cluster;
+use crate::error::QuorumFailure;
+use crate::resource::Key;
+use crate::seam::backend::Mode;
+use crate::seam::runtime::lock;
+use crate::turns::readers::Readers;
+use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
+
+/// The root of a manager, which its requests and attempts share.
+pub(crate) struct Inner {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) turns: Turns,
+}
+
+/// Whose turn it is in this process.
+#[derive(Default)]
+pub(crate) struct Turns {
+    /// Readers take no ticket.
+    pub(crate) readers: Readers,
+    /// The queues of all keys that tasks of this manager have or want.
+    queues: Mutex<Queues>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        let is_used = |queue: &&KeyQueue| !matches!(queue.ticket, Whereabouts::Here);
+        let keys = state.queues.values().filter(is_used).count();
+        let tasks: usize = state.queues.values().map(|queue| queue.tasks.len()).sum();
+        drop(state);
+        let open = self.cluster.attempts.open().len();
+        f.debug_struct("Inner")
+            .field("keys", &keys)
+            .field("tasks", &tasks)
+            .field("open", &open)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Queues {
+    queues: HashMap<Key, KeyQueue>,
+    /// Queues that are kept for what they remember, and until when.
+    lingering: VecDeque<(Instant, Key)>,
+    last_task: u64,
+    is_closed: bool,
+}
+
+/// The right to compete for one key. Dropped, it is given on.
+pub(crate) struct Ticket {
+    manager: Arc<Inner>,
+    key: Key,
+    /// Of the gate of its key, or of its home, since the releases of its attempt have begun.
+    asking: Asking,
+}
+
+/// Why there is no ticket.
+pub(crate) enum NoTicket {
+    /// A guard or an earlier task is in the way of a request that does not wait.
+    Held,
+    /// As many tasks as may are queued already.
+    TooMany,
+    Closed,
+}
+
+impl Inner {
+    pub(crate) fn new(cluster: Arc<Cluster>) -> Arc<Self> {
+        Arc::new(Self { cluster, turns: Turns::default() })
+    }
+
+    /// The gate said whether other processes wait.
+    pub(crate) fn note_hint(&self, key: &Key, others_wait: bool, at: Instant) {
+        if let Some(queue) = self.lock().queues.get_mut(key) {
+            (queue.hint, queue.is_hint_used) = (Some((others_wait, at)), false);
+        }
+    }
+
+    /// What the nodes have answered to a release of this manager that is in the way of `key`.
+    pub(crate) fn releasing(&self, key: &Key) -> Option<QuorumFailure> {
+        let Whereabouts::Ending(slot) = self.lock().queues.get(key)?.ticket else { return None };
+        self.cluster.attempts.get(slot)?.release_failure(key)
+    }
+
+    /// Fails all tasks that are queued, now and from now on.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let tasks = state.queues.values().flat_map(|queue| &queue.tasks);
+        let wakers: Vec<Waker> = tasks.map(|(_, waker)| waker.clone()).collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The ticket comes back: to the first task, if any, or the queue is left to be forgotten.
+    fn give_on(&self, key: &Key) {
+        let (mut next, mut unused) = (None, None);
+        {
+            let mut state = self.lock();
+            let Some(queue) = state.queues.get_mut(key) else { return };
+            if let Some((_, waker)) = queue.tasks.front() {
+                next = Some(waker.clone());
+                queue.ticket = Whereabouts::Given;
+            } else {
+                queue.ticket = Whereabouts::Here;
+                unused = queue.wait.take();
+                if unused.is_some() {
+                    queue.waited = Some(self.cluster.now());
+                }
+                match queue.remembers_until() {
+                    Some(until) if !mem::replace(&mut queue.is_lingering, true) => {
+                        state.lingering.push_back((until, key.clone()));
+                    }
+                    Some(_) => {}
+                    None => drop(state.queues.remove(key)),
+                }
+            }
+        }
+        if let Some(wait) = unused {
+            wait.input(WaitInput::Cancel);
+        }
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        lock(&self.turns.queues)
+    }
+}
+
+impl Queues {
+    /// Forgets queues that have nothing to remember any more.
+    fn sweep(&mut self, now: Instant) {
+        while self.lingering.front().is_some_and(|(until, _)| *until <= now) {
+            let Some((_, key)) = self.lingering.pop_front() else { return };
+            let Entry::Occupied(mut queue) = self.queues.entry(key) else { continue };
+            queue.get_mut().is_lingering = false;
+            if !matches!(queue.get().ticket, Whereabouts::Here) {
+                continue;
+            }
+            match queue.get().remembers_until() {
+                Some(until) if now < until => {
+                    queue.get_mut().is_lingering = true;
+                    self.lingering.push_back((until, queue.key().clone()));
+                }
+                _ => drop(queue.remove()),
+            }
+        }
+    }
+}
+
+impl Ticket {
+    pub(crate) const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Whether a wait between processes goes on here, or other processes wait by the gate's latest hint.
+    pub(crate) fn others_are_first(&self, now: Instant) -> bool {
+        self.with(|queue| queue.wait.is_some() || queue.hint(now) == Some(true)).unwrap_or(false)
+    }
+
+    /// The wait between processes, if there is one.
+    pub(crate) fn wait(&self) -> Option<Arc<RemoteWait>> {
+        self.with(|queue| queue.wait.clone()).flatten()
+    }
+
+    /// Joins the wait queue at the gate, or goes on with the wait of an earlier task. `is_refused`: the request has lost a
+    /// round. Returns the wait with the number of calls to attempt that the task has seen. `None` where no node keeps a
+    /// queue, without randomness, and once the manager is closed.
+    pub(crate) fn join_queue(
+        &self,
+        keys: &Arc<[Key]>,
+        goal: fn(Arc<[Key]>) -> Goal,
+        node_timeout: Duration,
+        is_refused: bool,
+    ) -> Option<(Arc<RemoteWait>, u32)> {
+        let cluster = &self.manager.cluster;
+        let has_gates = cluster.nodes.has_gates();
+        if let Some(wait) = self.wait().filter(|wait| has_gates && !wait.is_outdated()) {
+            let seen = wait.calls_to_attempt();
+            wait.input(match is_refused {
+                true => WaitInput::Refused,
+                false => WaitInput::TakeOver(Arc::clone(keys)),
+            });
+            return Some((wait, seen));
+        }
+        if let Some(wait) = self.end_wait(cluster.now()) {
+            wait.input(WaitInput::Cancel);
+        }
+        if !has_gates {
+            return None;
+        }
+        let (manager, key, first) = (Arc::clone(&self.manager), self.key.clone(), keys[0].clone());
+        let on_hint = move |others_wait, at| manager.note_hint(&key, others_wait, at);
+        let (goal, mode) = (goal(Arc::clone(keys)), Mode::Exclusive);
+        let wait =
+            RemoteWait::begin(cluster, first, goal, mode, node_timeout, !is_refused, on_hint)?;
+        let seen = if is_refused { wait.calls_to_attempt() } else { 0 };
+        if is_refused {
+            // Its first attempt is the one that was just lost.
+            wait.input(WaitInput::Refused);
+        }
+        let old = self.with(|queue| queue.wait.replace(Arc::clone(&wait)));
+        drop(old);
+        Some((wait, seen))
+    }
+
+    /// Takes the wait between processes, which ends.
+    #[must_use]
+    pub(crate) fn end_wait(&self, now: Instant) -> Option<Arc<RemoteWait>> {
+        let wait = self.with(|queue| {
+            let wait = queue.wait.take()?;
+            queue.waited = Some(now);
+            Some(wait)
+        });
+        wait.flatten()
+    }
+
+    /// Whether a task of this manager is queued for the key.
+    pub(crate) fn has_local(&self) -> bool {
+        self.with(|queue| !queue.tasks.is_empty()).unwrap_or(false)
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
+        self.manager.lock().queues.get_mut(&self.key).map(act)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.manager.give_on(&self.key);
+    }
+}

@@ -1,0 +1,133 @@
+//! The queue of one key, and what is remembered of the key.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::cluster::attempts::Slot;
+use crate::turns::remote_wait::RemoteWait;
+
+/// How long a hint is trusted, and a wait or a lease of this manager is remembered.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// How often a manager that hears of nobody asks the gate.
+const SELDOM: Duration = Duration::from_millis(100);
+
+/// The queue of one key.
+pub(super) struct KeyQueue {
+    pub(super) tasks: VecDeque<(u64, Waker)>,
+    pub(super) ticket: Whereabouts,
+    /// Whether other processes wait, by the gate, and when it said so.
+    pub(super) hint: Option<(bool, Instant)>,
+    /// The hint was used once, and the gate has said nothing since.
+    pub(super) is_hint_used: bool,
+    /// The wait between processes.
+    pub(super) wait: Option<Arc<RemoteWait>>,
+    /// When a wait of ours was at the gate last.
+    pub(super) waited: Option<Instant>,
+    /// When a lease of ours ended here last.
+    pub(super) ended: Option<Instant>,
+    /// When the gate was asked last.
+    pub(super) asked: Option<Instant>,
+    /// It is among those to be forgotten.
+    pub(super) is_lingering: bool,
+}
+
+/// Where the ticket of a key is.
+pub(super) enum Whereabouts {
+    /// Nobody has it.
+    Here,
+    /// The first task has been woken for it.
+    Given,
+    /// A request or a lease has it.
+    Out,
+    /// The attempt at this place has it, and its releases have begun.
+    Ending(Slot),
+}
+
+impl KeyQueue {
+    pub(super) const fn new() -> Self {
+        Self {
+            tasks: VecDeque::new(),
+            ticket: Whereabouts::Here,
+            hint: None,
+            is_hint_used: false,
+            wait: None,
+            waited: None,
+            ended: None,
+            asked: None,
+            is_lingering: false,
+        }
+    }
+
+    /// How many tasks are queued behind the one that has the ticket, or is given it.
+    pub(super) fn waiters(&self) -> usize {
+        let is_given = matches!(self.ticket, Whereabouts::Given);
+        self.tasks.len().saturating_sub(usize::from(is_given))
+    }
+
+    fn is_recent(at: Option<Instant>, now: Instant) -> bool {
+        at.is_some_and(|at| now.saturating_duration_since(at) < RECENT)
+    }
+
+    pub(super) fn hint(&self, now: Instant) -> Option<bool> {
+        self.hint
+            .filter(|(_, at)| Self::is_recent(Some(*at), now))
+            .map(|(others_wait, _)| others_wait)
+    }
+
+    pub(super) fn has_waited(&self, now: Instant) -> bool {
+        Self::is_recent(self.waited, now) || self.wait.is_some()
+    }
+
+    /// Whether the gate's hint is that no other process waits. It counts once, and not while a wait of ours was at
+    /// the gate in the last second: that answer came when our hold began.
+    pub(super) fn use_hint(&mut self, now: Instant) -> bool {
+        let is_alone = self.hint(now) == Some(false) && !self.has_waited(now);
+        is_alone && !mem::replace(&mut self.is_hint_used, true)
+    }
+
+    /// Whether the gate is asked for a hint behind the releases of a lease that ends. `is_wanted`: by a task here.
+    pub(super) fn asks_gate(&mut self, is_wanted: bool, now: Instant) -> bool {
+        let is_seldom = self.asked.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
+        let is_again = Self::is_recent(self.ended, now) && is_seldom;
+        let is_wanted = is_wanted || !self.tasks.is_empty();
+        self.ended = Some(now);
+        // With an own entry in the queue the answer would always be yes.
+        let asks = self.wait.is_none() && (is_wanted || self.has_waited(now) || is_again);
+        self.asked = if asks { Some(now) } else { self.asked };
+        asks
+    }
+
+    /// A hint, a wait and the end of a lease are remembered for a second.
+    pub(super) fn remembers_until(&self) -> Option<Instant> {
+        let hint = self.hint.map(|(_, at)| at);
+        let since = hint.max(self.waited).max(self.ended)?;
+        since.checked_add(RECENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gate that is far away answers after several holds.
+    #[test]
+    fn the_hint_of_the_gate_counts_once_for_a_second_and_not_behind_a_wait_of_ours() {
+        let now = Instant::now();
+        let says = |others_wait| {
+            let mut queue = KeyQueue::new();
+            queue.hint = Some((others_wait, now));
+            queue
+        };
+        let mut alone = says(false);
+        assert_eq!([alone.use_hint(now), alone.use_hint(now)], [true, false]);
+        assert!(!says(true).use_hint(now) && !KeyQueue::new().use_hint(now));
+        assert!(!says(false).use_hint(now + RECENT));
+        let mut has_waited = says(false);
+        has_waited.waited = Some(now);
+        assert!(!has_waited.use_hint(now));
+    }
+}
