@@ -87,7 +87,8 @@ impl LockManager {
     /// A reader gives way: if a writer waits, it joins the wait queue behind it, though other readers hold the lock
     /// ([`no_wait`](LockRequest::no_wait): it is *held*). Readers whose entries stand next to each other enter together.
     /// [`LockGuard::keep`] keeps writers out. A reader cannot become a writer: a task that locks what it reads waits for
-    /// itself.
+    /// itself. So does a task that reads what it reads already, once a writer waits in between:
+    /// [`is_local`](crate::error::QuorumFailure::is_local) of the failure says so.
     ///
     /// ```
     /// use quorate_core::{LockError, LockManager};
