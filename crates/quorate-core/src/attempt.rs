@@ -22,6 +22,7 @@ pub(crate) mod lease;
 mod risk;
 mod sides;
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -174,6 +175,16 @@ impl Attempt {
     /// How long the lock was held until `now`.
     pub(crate) fn held(&self, now: Instant) -> Duration {
         self.won.get().map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
+    }
+
+    /// The attempts of a manager whose leases are held now.
+    pub(crate) fn all_held(cluster: &Cluster) -> impl Iterator<Item = Arc<Self>> {
+        let now = cluster.now();
+        let attempts = cluster.attempts.open().into_iter().filter_map(|entry| {
+            let entry: Arc<dyn Any + Send + Sync> = entry;
+            entry.downcast::<Self>().ok()
+        });
+        attempts.filter(move |attempt| attempt.is_held(now))
     }
 
     /// Whether the lock was won, and the lease has not ended. Takes no mutex.

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 pub use self::build::BuildError;
 use self::names::Of;
+pub(crate) use self::quorum_failure::Writer;
 pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
 pub use self::with::{OnceError, Stopped, WithError};
 use crate::algorithm::lease::InvalidTtl;
@@ -134,7 +135,7 @@ pub enum LockError {
 }
 
 fn held(failure: &QuorumFailure) -> String {
-    if failure.is_local() {
+    if failure.nodes().is_empty() {
         "held by another guard or waiter of this manager".to_owned()
     } else {
         failure.held()

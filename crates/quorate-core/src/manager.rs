@@ -14,6 +14,7 @@ use std::time::Duration;
 
 pub use self::builder::LockManagerBuilder;
 pub use self::close::CloseReport;
+use crate::attempt::Attempt;
 use crate::attempt::lease::Lease;
 use crate::cluster::Cluster;
 use crate::error::{AdoptError, LockError, WithError};
@@ -89,7 +90,8 @@ impl LockManager {
     /// A reader gives way: if a writer waits, it joins the wait queue behind it, though other readers hold the lock
     /// ([`no_wait`](LockRequest::no_wait): it is *held*). Readers whose entries stand next to each other enter together.
     /// [`LockGuard::keep`] keeps writers out. A reader cannot become a writer: a task that locks what it reads waits for
-    /// itself.
+    /// itself. So does a task that reads what it reads already, once a writer waits in between:
+    /// [`is_local`](crate::error::QuorumFailure::is_local) of the failure says so.
     ///
     /// ```
     /// use quorate_core::{LockError, LockManager};
@@ -195,8 +197,7 @@ impl LockManager {
     /// is not, also if its keys are still being released. A look at the clock and a mutex: no I/O.
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
-        let cluster = &self.inner.cluster;
-        close::held(cluster, cluster.now()).map(Lease::new).collect()
+        Attempt::all_held(&self.inner.cluster).map(Lease::new).collect()
     }
 
     /// Acquires nothing from now on, waits until the leases that are held have ended, and closes. For a process that is asked

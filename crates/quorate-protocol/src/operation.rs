@@ -59,12 +59,13 @@ pub(crate) enum Step<C> {
 }
 
 /// Every script that an operation runs, for the handshake.
-pub(crate) static SCRIPTS: [&Script; 16] = [
+pub(crate) static SCRIPTS: [&Script; 17] = [
     &acquire::ACQUIRE,
     &RELEASE,
     &EXTEND,
     &queue::REFRESH,
     &queue::LEAVE,
+    &queue::HAS_WRITERS,
     &inspect::INSPECT,
     &inspect::REVOKE,
     &describe::DESCRIBE,
@@ -119,7 +120,7 @@ pub(crate) fn first<C: Command>(operation: &Operation, features: &Features) -> S
                 _ => scripted(operation, features),
             }
         }
-        Operation::Hint { key, mode } => Step::Send(queue::hint(key, *mode), Form::Plain),
+        Operation::Hint { key, mode: Mode::Exclusive } => Step::Send(queue::hint(key), Form::Plain),
         Operation::Watch { .. } => {
             let key = watched_key(operation).unwrap_or_default();
             Step::Send(C::new("GET", key.len()).arg(key), Form::Plain)
@@ -259,6 +260,7 @@ fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Ste
             Some(number) => fence::release(by, claim, number),
             None => RELEASE.of_claim(by, claim),
         },
+        Operation::Hint { key, .. } => queue::has_writers(by, key),
         Operation::Refresh { key, entry, locks, choice } => {
             queue::refresh(by, key, entry, locks, *choice)
         }
@@ -284,9 +286,6 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
             return Ok(named(reply, features));
         }
         Operation::Extend(..) | Operation::Raise(..) | Operation::Release(..) => reply.vote()?,
-        Operation::Hint { mode: Mode::Shared, .. } => {
-            return queue::has_writers(&reply).map(CallReply::Waiters);
-        }
         Operation::Hint { .. } | Operation::Leave { .. } => {
             return queue::has_waiters(&reply).map(CallReply::Waiters);
         }

@@ -23,7 +23,7 @@ use futures_util::future::{Either, poll_immediate, select, select_ok};
 use super::rounds::{Round, Rounds, in_time};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
-use crate::error::{LockError, QuorumFailure};
+use crate::error::LockError;
 use crate::resource::Key;
 use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::turns::tickets::{Inner, NameSet, NoTicket, Taking, Ticket, Turn};
@@ -107,12 +107,7 @@ impl<'a> Choosing<'a> {
     /// Ends the request without a lock.
     async fn give_up(&mut self) -> LockError {
         let wait = self.wait();
-        let unasked = match self.rounds.unasked(wait.as_ref()) {
-            LockError::NoQuorum(_) if self.rounds.was_behind_others => {
-                LockError::Held(QuorumFailure::default())
-            }
-            unasked => unasked,
-        };
+        let unasked = self.rounds.unasked(wait.as_ref());
         let set_ticket = self.set_ticket.take();
         let is_last = set_ticket.as_ref().is_some_and(|ticket| !ticket.has_local());
         drop(set_ticket);

@@ -6,7 +6,7 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{FutureExt, poll_immediate};
+use futures_util::future::{FutureExt, join_all, poll_immediate};
 
 use super::back_off::back_off;
 use super::replicas::Replicas;
@@ -18,6 +18,7 @@ use crate::attempt::Attempt;
 use crate::cluster::Cluster;
 use crate::error::{LockError, QuorumFailure};
 use crate::resource::Key;
+use crate::seam::backend::Operation;
 use crate::turns::tickets::{Inner, NoTicket, Ticket, Turn};
 
 /// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt gets the turn back, and
@@ -193,6 +194,23 @@ impl<'a> Rounds<'a> {
         if let Some(last) = self.last.as_ref().filter(|_| cluster.nodes.has_gates()) {
             let pause = last.took.saturating_add(scale(last.took, cluster.random()));
             cluster.sleep(pause.min(self.node_timeout)).await;
+        }
+        self.learn_gates().await;
+    }
+
+    /// Whether no node may still say which server it is.
+    pub(super) fn knows_gates(&self) -> bool {
+        self.cluster().nodes.unnamed(self.node_timeout, self.now()).is_empty()
+    }
+
+    /// Waits until each node has said which server it is, for at most a node timeout. Until then another process may take
+    /// another node for the gate. Where all have said so, no node is asked.
+    pub(super) async fn learn_gates(&self) {
+        let (cluster, now) = (self.cluster(), self.cluster().now());
+        let unnamed = cluster.nodes.unnamed(self.node_timeout, now);
+        if !unnamed.is_empty() {
+            let ask = |node| cluster.ask(node, Operation::ServerId, now);
+            cluster.within(self.node_timeout, join_all(unnamed.into_iter().map(ask))).await;
         }
     }
 

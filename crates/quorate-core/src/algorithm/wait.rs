@@ -24,11 +24,12 @@
 //! is well.
 //!
 //! - *Out of turn.* A waiter that is not the first and sees a free lock refreshes again after 20 ms, or after
-//!   100 ms if the first entry is polling. If the lock is still free and the first entry is the same, the
+//!   100 ms if the first entry is polling. Readers behind a writer do so after 150 ms. If the lock is still free and the first entry is the same, the
 //!   waiter attempts. A win removes that entry too. Its owner joins again at its next refresh.
 //! - *Misled.* After two refused attempts although the gate replied "free", the waiter rests: a refresh comes after
 //!   0.04 s, later after twice as long each time, up to 0.67 s. A holder that has no key at the gate may go soon.
-//! - *Noise.* From the third fruitless push in a row on, looks and refreshes are at least 100 ms apart.
+//! - *Noise.* From the third fruitless push in a row on, looks and refreshes are at least 100 ms apart. While
+//!   readers hold the lock they are 10 ms apart: each reader that comes or goes is a push.
 //! - *Absent.* If the predecessor's key is absent, one refresh comes at once, the next when it is due (W4).
 //! - *Move.* Each refresh goes to the best gate. The entry at the old gate leaves when the new gate has
 //!   replied. If the new gate fails, the waiter goes on at the old one.
@@ -52,9 +53,6 @@ mod tests;
 
 /// The mean time between two refreshes of an entry.
 pub const REFRESH: Duration = Duration::from_millis(670);
-
-/// The least time between two looks while pushes are noise.
-const SPACING: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -80,6 +78,7 @@ pub struct WaitMachine {
     /// The nodes that may be the gate, the best one first.
     gates: Vec<NodeId>,
     is_polling: bool,
+    is_of_readers: bool,
     node_timeout: Duration,
     phase: Phase,
     /// The place in a queue, from the reply to the first refresh there until LEAVE.
@@ -98,20 +97,21 @@ pub struct WaitMachine {
 impl WaitMachine {
     /// Begins a wait.
     ///
-    /// `gates` are the nodes that may be the gate, the best one first. `is_polling`: the entry of this wait
-    /// [is polling](Entry::is_polling). `others_wait`: the latest hint, at most 1 s old, is that other
-    /// processes wait. Then the waiter joins the queue before its first attempt.
+    /// `gates` are the nodes that may be the gate, the best one first. `entry` is that of this wait.
+    /// `others_wait`: the latest hint, at most 1 s old, is that other processes wait. Then the waiter joins the
+    /// queue before its first attempt.
     #[must_use]
     pub fn begin(
         gates: &[NodeId],
-        is_polling: bool,
+        entry: &Entry,
         node_timeout: Duration,
         others_wait: bool,
         now: Instant,
     ) -> Self {
         let mut machine = Self {
             gates: gates.to_vec(),
-            is_polling,
+            is_polling: entry.is_polling(),
+            is_of_readers: entry.is_of_readers(),
             node_timeout,
             phase: Phase::Over,
             place: None,
@@ -202,7 +202,7 @@ impl WaitMachine {
         let Some(place) = &mut self.place else { return };
         let key = place.key();
         place.watched = Some(key.clone());
-        place.rest_until = after(now, SPACING);
+        place.rest_until = after(now, place.spacing());
         self.phase = Phase::Looking { until: after(now, self.node_timeout) };
         self.actions.push_back(WaitAction::Watch(place.gate, key));
     }

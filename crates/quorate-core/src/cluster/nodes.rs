@@ -124,6 +124,19 @@ impl Nodes {
         gate::rank(key.as_bytes(), known)
     }
 
+    /// The nodes that may be gates, have not said which server they are, and may still do so: they have not been silent for
+    /// a node timeout, and their last call was sent.
+    pub(crate) fn unnamed(&self, node_timeout: Duration, now: Instant) -> Vec<NodeId> {
+        let is_unnamed = |id: &NodeId| {
+            let health = self.health(*id);
+            self.can(*id, Capabilities::QUEUE | Capabilities::SERVER_ID)
+                && !health.lacks(Capabilities::QUEUE)
+                && health.server == Server::Unknown
+                && health.silence(node_timeout, now).is_none()
+        };
+        self.count.ids().filter(is_unnamed).collect()
+    }
+
     /// Whether the node was built for `capabilities`, and has not been found to lack them.
     pub(crate) fn has(&self, id: NodeId, capabilities: Capabilities) -> bool {
         self.can(id, capabilities) && !self.health(id).lacks(capabilities)
@@ -208,6 +221,7 @@ impl Nodes {
                 Some(id) => Some(Server::Id(Arc::clone(id))),
                 None => reply.is_nameless.then_some(Server::Nameless),
             },
+            Ok(CallReply::ServerId(id)) => Some(id.clone().map_or(Server::Nameless, Server::Id)),
             _ => None,
         };
         if let Some(server) = server

@@ -35,19 +35,35 @@ pub struct QuorumFailure {
     names: Arc<[Key]>,
     nodes: Arc<[NodeAnswer]>,
     waited: Duration,
+    writer: Option<Writer>,
+}
+
+/// The writer to which a reader gave way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// It waits for other clients.
+    Waits,
+    /// It waits for a lease of this manager.
+    WaitsForUs,
 }
 
 impl QuorumFailure {
     /// The answers, in the order in which the nodes are configured.
     #[must_use]
     pub fn new(nodes: impl IntoIterator<Item = NodeAnswer>, waited: Duration) -> Self {
-        Self { names: Arc::default(), nodes: nodes.into_iter().collect(), waited }
+        Self { nodes: nodes.into_iter().collect(), waited, ..Self::default() }
     }
 
     /// The same for a lock on these keys.
     #[must_use]
     pub fn of(mut self, names: impl Into<Arc<[Key]>>) -> Self {
         self.names = names.into();
+        self
+    }
+
+    /// A reader gave way to this writer.
+    pub(crate) const fn behind(mut self, writer: Writer) -> Self {
+        self.writer = Some(writer);
         self
     }
 
@@ -102,10 +118,11 @@ impl QuorumFailure {
         })
     }
 
-    /// Whether no node was asked, because a guard of this manager is in the way.
+    /// Whether a guard of this manager is in the way: no node was asked, or a writer waits for that guard, and a reader
+    /// that came later waits for the writer.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        self.nodes.is_empty()
+        self.nodes.is_empty() || self.writer == Some(Writer::WaitsForUs)
     }
 
     /// Whether more nodes than a quorum can spare fail until something is changed.
@@ -124,6 +141,14 @@ impl QuorumFailure {
     /// Who holds the lock, or has left a mark: the holder that a quorum named, and each node that failed.
     pub(super) fn held(&self) -> String {
         let nodes = self.nodes.len();
+        if let Some(writer) = self.writer {
+            return match writer {
+                Writer::Waits => "held by another client: a writer waits".to_owned(),
+                Writer::WaitsForUs => {
+                    "held: a writer waits, and it waits for a lease of this manager".to_owned()
+                }
+            };
+        }
         let Some((holder, count)) = self.holder().filter(|(_, count)| *count > nodes / 2) else {
             return format!("held by another client: {self}");
         };
@@ -140,7 +165,7 @@ impl QuorumFailure {
 
     /// The text behind a reason; empty where no node was asked.
     pub(super) fn after_colon(&self) -> String {
-        if self.is_local() { String::new() } else { format!(": {self}") }
+        if self.nodes.is_empty() { String::new() } else { format!(": {self}") }
     }
 }
 

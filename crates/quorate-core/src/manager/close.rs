@@ -1,6 +1,5 @@
 //! Closing a manager: what is waited for, and what is reported.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,21 +82,12 @@ pub(super) async fn drain(manager: &Arc<Inner>, limit: Duration) -> CloseReport 
         // Before the look, so that no change is missed.
         let over = cluster.attempts.over();
         let now = cluster.now();
-        if now >= deadline || held(cluster, now).next().is_none() {
+        if now >= deadline || Attempt::all_held(cluster).next().is_none() {
             return close(manager, CLOSING).await;
         }
         let soon = saturating_add(now, cluster.config.default_node_timeout() / 4);
         select(over, cluster.runtime.sleep_until(soon.min(deadline))).await;
     }
-}
-
-/// The attempts that hold a lease.
-pub(super) fn held(cluster: &Cluster, now: Instant) -> impl Iterator<Item = Arc<Attempt>> {
-    let attempts = cluster.attempts.open().into_iter().filter_map(|entry| {
-        let entry: Arc<dyn Any + Send + Sync> = entry;
-        entry.downcast::<Attempt>().ok()
-    });
-    attempts.filter(move |attempt| attempt.is_held(now))
 }
 
 pub(super) async fn close(manager: &Arc<Inner>, limit: Duration) -> CloseReport {

@@ -189,7 +189,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Reads whether any entry is in the wait queue of `key`. For [`Mode::Shared`]: any entry that is not
-    /// [of readers](Entry::is_of_readers).
+    /// [of readers](Entry::is_of_readers), and was refreshed in the last 2 s.
     ///
     /// # Errors
     ///

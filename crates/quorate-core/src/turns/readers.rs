@@ -36,6 +36,8 @@ struct State {
 /// Readers that share one wait.
 struct Group {
     keys: Arc<[Key]>,
+    /// The one of them in whose queue the wait is.
+    home: Key,
     wait: Arc<RemoteWait>,
     /// Changed under the lock of the state only.
     members: AtomicUsize,
@@ -63,22 +65,29 @@ impl Readers {
 
     /// Whether a new reader waits for its turn before its first attempt: other readers do so, or a writer waits.
     pub(crate) fn wait_first(&self, keys: &Arc<[Key]>, now: Instant) -> bool {
-        let state = self.lock();
-        let hint = keys.first().and_then(|key| state.hints.get(key));
-        let has_hint = hint.is_some_and(|at| is_recent(*at, now));
-        let group = state.groups.get(keys).cloned();
-        drop(state);
-        has_hint || group.is_some_and(|group| group.is_open())
+        let group = self.lock().groups.get(keys).cloned();
+        self.hear_of_writer(keys, now) || group.is_some_and(|group| group.is_open())
     }
 
-    /// Joins the readers that wait for `keys`, in sorted order. `None` without randomness, and once the manager is closed.
+    /// Whether a gate of `keys` has said lately that a writer waits.
+    pub(crate) fn hear_of_writer(&self, keys: &[Key], now: Instant) -> bool {
+        self.lock().hinted(keys, now).is_some()
+    }
+
+    /// Joins the readers that wait for `keys`, in sorted order: in the queue of the first key for which a writer waits, else
+    /// of the first one. `None` without randomness, and once the manager is closed.
     pub(crate) fn join(
         &self,
         cluster: &Arc<Cluster>,
         keys: &Arc<[Key]>,
         node_timeout: Duration,
     ) -> Option<Member> {
-        let found = self.lock().groups.get(keys).cloned();
+        let state = self.lock();
+        let hinted = state.hinted(keys, cluster.now());
+        let is_home = |group: &&Arc<Group>| hinted.is_none_or(|key| *key == group.home);
+        let found = state.groups.get(keys).filter(is_home).cloned();
+        let home = hinted.or_else(|| keys.first())?.clone();
+        drop(state);
         let member = |group| Member { readers: self.clone(), group, seen: 0, has_won: false };
         if let Some(group) = found.filter(|group| group.is_open()) {
             let _state = self.lock();
@@ -89,15 +98,23 @@ impl Readers {
         }
         // The hints of its refreshes are about all waiters, and readers care for writers.
         let (goal, mode) = (Goal::all(Arc::clone(keys)), Mode::Shared);
-        let wait = RemoteWait::begin(cluster, goal, mode, node_timeout, true, |_, _| {})?;
+        let key = home.clone();
+        let wait = RemoteWait::begin(cluster, key, goal, mode, node_timeout, true, |_, _| {})?;
         let keys = Arc::clone(keys);
-        let group = Arc::new(Group { keys, wait, members: AtomicUsize::new(1) });
+        let group = Arc::new(Group { keys, home, wait, members: AtomicUsize::new(1) });
         self.lock().groups.insert(Arc::clone(&group.keys), Arc::clone(&group));
         Some(member(group))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.0)
+    }
+}
+
+impl State {
+    /// The first key whose gate has said lately that a writer waits.
+    fn hinted<'a>(&self, keys: &'a [Key], now: Instant) -> Option<&'a Key> {
+        keys.iter().find(|key| self.hints.get(key).is_some_and(|at| is_recent(*at, now)))
     }
 }
 
@@ -132,9 +149,7 @@ impl Member {
     pub(crate) async fn called(&mut self) {
         if let Some(call) = self.wait().called(self.seen).await {
             self.seen = call;
-            if let Some(key) = self.group.keys.first() {
-                self.readers.lock().hints.remove(key);
-            }
+            self.readers.lock().hints.remove(&self.group.home);
         }
     }
 

@@ -93,16 +93,17 @@ pub(crate) struct WaitEffects {
 }
 
 impl RemoteWait {
-    /// Begins a wait. `None` without randomness, and once the manager is closed.
+    /// Begins a wait in the queue of `key`. `None` without randomness, and once the manager is closed.
     pub(crate) fn begin(
         cluster: &Arc<Cluster>,
+        key: Key,
         mut goal: Goal,
         mode: Mode,
         node_timeout: Duration,
         others_wait: bool,
         on_hint: impl Fn(bool, Instant) + Send + Sync + 'static,
     ) -> Option<Arc<Self>> {
-        let (now, key) = (cluster.now(), goal.first_key()?.clone());
+        let now = cluster.now();
         let gates = cluster.nodes.gates(&key, now);
         // All gates may be skipped now.
         let gate = gates.first().copied().or_else(|| cluster.nodes.having(Capabilities::QUEUE));
@@ -111,8 +112,7 @@ impl RemoteWait {
         cluster.runtime.fill_random(&mut random).ok()?;
         let entry = Entry::draw(random, is_pushed);
         let entry = if mode == Mode::Shared { entry.of_readers() } else { entry };
-        let machine =
-            WaitMachine::begin(&gates, entry.is_polling(), node_timeout, others_wait, now);
+        let machine = WaitMachine::begin(&gates, &entry, node_timeout, others_wait, now);
         goal.begin_at(random[0]);
         let state = WaitState {
             machine,

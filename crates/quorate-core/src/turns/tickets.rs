@@ -234,10 +234,11 @@ impl Ticket {
         if !has_gates {
             return None;
         }
-        let (manager, key) = (Arc::clone(&self.manager), self.key.clone());
+        let (manager, key, first) = (Arc::clone(&self.manager), self.key.clone(), keys[0].clone());
         let on_hint = move |others_wait, at| manager.note_hint(&key, others_wait, at);
         let (goal, mode) = (goal(Arc::clone(keys)), Mode::Exclusive);
-        let wait = RemoteWait::begin(cluster, goal, mode, node_timeout, !is_refused, on_hint)?;
+        let wait =
+            RemoteWait::begin(cluster, first, goal, mode, node_timeout, !is_refused, on_hint)?;
         let seen = if is_refused { wait.calls_to_attempt() } else { 0 };
         if is_refused {
             // Its first attempt is the one that was just lost.

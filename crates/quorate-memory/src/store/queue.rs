@@ -73,7 +73,9 @@ impl Store {
                 (free.is_none().then_some(0), free)
             }
         };
-        Ok(Refreshed { predecessor, first, held, free, place })
+        let is_read =
+            choice == Choice::All && held.is_some_and(|at| is_shared(locks[at].as_bytes()));
+        Ok(Refreshed { predecessor, first, held, free, is_read, place })
     }
 
     /// Removes entries. Returns whether any entry is left.
@@ -100,7 +102,8 @@ impl Store {
         self.has_waiters(key, Mode::Exclusive, now)
     }
 
-    /// Whether any entry is in the wait queue of `key`; for a reader, whether any is that of a writer.
+    /// Whether any entry is in the wait queue of `key`; for a reader, whether any is that of a writer and has not
+    /// expired.
     pub(crate) fn has_waiters(
         &self,
         key: &Key,
@@ -111,7 +114,8 @@ impl Store {
         if mode == Mode::Exclusive {
             return Ok(self.get(&waiters, now).is_some());
         }
-        let entries = self.set(&waiters, now)?;
-        Ok(entries.keys().any(|name| !Entry::new(name.as_slice()).is_of_readers()))
+        let (entries, millis) = (self.set(&keys::seen(key), now)?, self.millis(now));
+        let is_writer = |name: &[u8]| !Entry::new(name).is_of_readers();
+        Ok(entries.iter().any(|(name, end)| *end > millis && is_writer(name)))
     }
 }

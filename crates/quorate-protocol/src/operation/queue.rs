@@ -10,7 +10,7 @@
 //! these keys beside those that are locked. Without them, processes wait without an order.
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Choice, Entry, Mode, Operation, Refreshed};
+use quorate_core::backend::{Choice, Entry, Operation, Refreshed};
 use quorate_core::resource::Key;
 
 use crate::command::Command;
@@ -18,8 +18,8 @@ use crate::script::{By, Keys as _, Script, size_of};
 use crate::value::Value;
 
 /// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry, and `any` if one of the keys is wanted. Returns
-/// a number, the predecessor or an empty string, the first entry, and the place. The number is that of the last
-/// lock key that is held, or if one of them is wanted that of the last one that is free. 0 is none.
+/// a number, the predecessor or an empty string, the first entry, the place, and whether readers hold. The number is that
+/// of the last lock key that is held, or if one of them is wanted that of the last one that is free. 0 is none.
 ///
 /// The number comes first: fred drops a reply that begins like a message of a channel.
 ///
@@ -33,13 +33,17 @@ pub(super) static REFRESH: Script = Script::new(include_str!("../../scripts/queu
 /// `KEYS` waiters, seen, the entries' keys; `ARGV` the entries. Returns whether an entry is left.
 pub(super) static LEAVE: Script = Script::new(include_str!("../../scripts/queue_leave.lua"));
 
-/// Asks whether any entry is in the queue before `key`. A reader asks for the entries: those of other readers do not count.
-pub(super) fn hint<C: Command>(key: &Key, mode: Mode) -> C {
-    let size = key.as_bytes().len() + 16;
-    match mode {
-        Mode::Exclusive => C::new("EXISTS", size).beside(key, b"waiters"),
-        Mode::Shared => C::new("ZRANGE", size).beside(key, b"waiters").number(0).arg("-1"),
-    }
+/// `KEYS` seen. Returns whether an entry is there that has not expired and is not of readers.
+pub(super) static HAS_WRITERS: Script = Script::new(include_str!("../../scripts/has_writers.lua"));
+
+/// Asks whether any entry is in the queue before `key`.
+pub(super) fn hint<C: Command>(key: &Key) -> C {
+    C::new("EXISTS", key.as_bytes().len() + 16).beside(key, b"waiters")
+}
+
+/// Asks for a reader whether a writer waits that is alive.
+pub(super) fn has_writers<C: Command>(by: By, key: &Key) -> C {
+    HAS_WRITERS.run::<C>(by, 1, key.as_bytes().len() + 16).beside(key, b"seen")
 }
 
 /// Keeps an entry alive, and appends it if it is missing.
@@ -95,18 +99,6 @@ pub(super) fn has_waiters(reply: &Value) -> Result<bool, BackendError> {
     }
 }
 
-/// Whether any of the entries that a hint replies is not of readers.
-pub(super) fn has_writers(reply: &Value) -> Result<bool, BackendError> {
-    let is_writer = |one: &Value| match one {
-        Value::Text(name) => !Entry::new(name.as_slice()).is_of_readers(),
-        _ => false,
-    };
-    match reply {
-        Value::List(entries) => Ok(entries.iter().any(is_writer)),
-        _ => Err(reply.unexpected("ZRANGE")),
-    }
-}
-
 pub(super) fn refreshed(
     reply: &Value,
     locks: usize,
@@ -117,8 +109,13 @@ pub(super) fn refreshed(
 
 fn parse(reply: &Value, locks: usize, choice: Choice) -> Option<Refreshed> {
     let Value::List(list) = reply else { return None };
-    let [Value::Int(found), Value::Text(before), Value::Text(first), Value::Int(place)] =
-        list.as_slice()
+    let [
+        Value::Int(found),
+        Value::Text(before),
+        Value::Text(first),
+        Value::Int(place),
+        Value::Int(is_read),
+    ] = list.as_slice()
     else {
         return None;
     };
@@ -134,6 +131,7 @@ fn parse(reply: &Value, locks: usize, choice: Choice) -> Option<Refreshed> {
         first: entry(first)?,
         held,
         free,
+        is_read: *is_read > 0,
         place: usize::try_from(*place).ok()?,
     })
 }

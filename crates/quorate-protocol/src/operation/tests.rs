@@ -122,7 +122,7 @@ fn each_operation_has_its_command() {
         (release(&["k"], 0), "EVALSHA 1 k TOKEN"),
         (release(&["a"], 9), "EVALSHA 2 a quorate:fence:288 TOKEN 9"),
         (hint(Mode::Exclusive), "EXISTS k:quorate:waiters"),
-        (hint(Mode::Shared), "ZRANGE k:quorate:waiters 0 -1"),
+        (hint(Mode::Shared), "EVALSHA 1 k:quorate:seen"),
         (read(&["a", "b"], None), "EVALSHA 2 a b TOKEN 10000"),
         (
             read(&["k"], guard),
@@ -347,6 +347,7 @@ fn a_refresh_tells_the_place() {
             Value::Text(before.into()),
             Value::Text(first.into()),
             Value::Int(place),
+            Value::Int(i64::from(held == 1)),
         ])
     };
     let mut features = features(None);
@@ -362,6 +363,7 @@ fn a_refresh_tells_the_place() {
     assert_eq!((first.predecessor, first.held, first.place), (None, None, 0));
     let third = read(All, reply(2, "b", "a", 2)).unwrap();
     assert_eq!((third.predecessor, third.held), (Some(Entry::new(*b"b")), Some(1)));
+    assert!(!third.is_read && read(All, reply(1, "", "me", 0)).unwrap().is_read);
     assert_eq!((third.first, third.place), (Entry::new(*b"a"), 2));
     for nonsense in [reply(3, "", "me", 0), reply(0, "", "", 0), reply(0, "", "me", -1)] {
         assert!(read(All, nonsense.clone()).is_none() && read(Any, nonsense).is_none());

@@ -68,26 +68,34 @@ fn an_answer_that_is_there_when_the_round_is_lost_is_not_thrown_away() {
     assert_eq!(first.map(|sent| sent.operation), Some(Operation::Queue));
 }
 
-/// The round is won just before the deadline. No gate answers, and after the first round another node is the gate.
+/// The round is won just before the deadline, and no gate answers.
 #[test]
-fn the_gates_are_awaited_for_no_longer_than_a_round_behind_the_deadline() {
-    let mut most_asked = 0;
-    for number in 0..6 {
-        let (scene, name) = (Scene::new(3), format!("r{number}"));
+fn the_gate_is_awaited_for_no_longer_than_a_round_behind_the_deadline() {
+    for is_new in [true, false] {
+        let scene = Scene::new(3);
         let reader = scene.process();
         let way = 20 * MS;
         for node in &scene.nodes {
             node.add_rule(slow(way));
-            node.add_rule(slow(10 * SECOND).on(Operation::Hint));
+            if !is_new {
+                continue;
+            }
+            // It knows no gate yet when the round is won.
+            node.add_rule(slow(10 * SECOND).on(Operation::ServerId));
         }
+        if !is_new {
+            drop(scene.run(reader.locks.read("r")).unwrap());
+            scene.advance(SECOND);
+        }
+        scene.nodes.iter().for_each(|node| {
+            node.add_rule(slow(10 * SECOND).on(Operation::Hint));
+        });
         let (start, took) = (reader.client.now(), 2 * way + ROUND_TRIP);
         let timeout = took + MS;
-        let guard = scene.run(reader.locks.read(&*name).timeout(timeout)).unwrap();
+        let guard = scene.run(reader.locks.read("r").timeout(timeout)).unwrap();
         let waited = reader.client.now() - start;
-        assert!(waited >= 2 * took, "{name}: a gate was awaited: {waited:?}");
-        assert!(waited <= timeout + took, "{name}: {waited:?}");
-        most_asked = most_asked.max(scene.count(Operation::Hint));
+        assert!(waited >= 2 * took, "a gate was awaited: {waited:?}");
+        assert!(waited <= timeout + took, "{waited:?}");
         drop(guard);
     }
-    assert!(most_asked > 1, "a second gate was asked");
 }

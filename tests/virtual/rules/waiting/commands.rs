@@ -106,13 +106,15 @@ fn w4_a_wait_of_readers_costs_no_more_than_another() {
         assert_eq!(hold.scene.count(Operation::Acquire), 0, "nobody attempts: {story}");
         hold.extend_all_the_time();
         hold.scene.advance(SECOND);
-        hold.assert_at_most(10.0, &story);
+        // A refresh that is due may come in between.
+        hold.assert_at_most(10.4, &story);
     }
 }
 
-/// Readers that hold it renew all the time. One writer waits for them, and readers wait behind it.
+/// Readers that hold it renew all the time, each of which is a push. One writer waits for them, and readers wait behind it.
 #[test]
-fn w4_a_wait_for_readers_and_behind_a_writer_costs_no_more_than_another() {
+fn w4_a_wait_for_readers_costs_a_look_for_each_change_and_one_behind_a_writer_no_more_than_another()
+{
     for readers in [1, 8] {
         let scene = Scene::new(5);
         let reading = scene.process();
@@ -141,8 +143,8 @@ fn w4_a_wait_for_readers_and_behind_a_writer_costs_no_more_than_another() {
         scene.advance(SECONDS * SECOND);
         let each = |process: &Process| scene.sent_by(process) as f64 / f64::from(SECONDS);
         let (first, second) = (each(&writer), each(&behind));
-        // A refresh that is due may come in between.
-        assert!((1.0..=10.5).contains(&first), "{readers}: {first} commands a second");
+        // Looks are 10 ms apart, and a refresh that is due may come in between.
+        assert!((1.0..=101.5).contains(&first), "{readers}: {first} commands a second");
         assert!((1.0..=2.1).contains(&second), "{readers}: {second} commands a second");
     }
 }

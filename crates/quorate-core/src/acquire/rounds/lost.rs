@@ -157,8 +157,12 @@ impl Rounds<'_> {
         self.last.take().map_or(unasked, |last| last.error)
     }
 
-    /// The error of a request that made no round. Only the gate can have said that the lock is held (Q4, A4).
+    /// The error of a request that made no round. An earlier task was in the way, or the gate has said that the lock is held
+    /// (Q4, A4).
     pub(in super::super) fn unasked(&self, wait: Option<&Arc<RemoteWait>>) -> LockError {
+        if self.was_behind_others {
+            return LockError::Held(QuorumFailure::default());
+        }
         let none_asked = self.cluster().nodes.none_asked();
         match wait.is_some_and(RemoteWait::has_answer) {
             true => LockError::Held(none_asked),

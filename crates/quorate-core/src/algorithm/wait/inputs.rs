@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::quorum::NodeId;
 use super::place::{NOISY, Place};
-use super::{Phase, Refreshed, SPACING, WaitAction, WaitMachine, WatchedKey, after};
+use super::{Phase, Refreshed, WaitAction, WaitMachine, WatchedKey, after};
 
 /// How many attempts may be refused in a row although the gate replied "free".
 const MISLED: u8 = 2;
@@ -71,7 +71,8 @@ impl WaitMachine {
         let is_free = reply.held.is_none();
         place.update(reply, now);
         self.phase = Phase::Waiting;
-        (self.refresh_at, self.look_at) = (after(now, refresh), place.second_look_at());
+        (self.refresh_at, self.look_at) =
+            (after(now, refresh), place.second_look_at(self.is_of_readers));
         if !is_free {
             (self.refused, self.rests) = (0, 0);
         } else if self.refused == MISLED {
@@ -91,7 +92,7 @@ impl WaitMachine {
             // The push will come, or there is no key whose write it could report.
         } else if place.fruitless == NOISY {
             // This refresh counts as a look.
-            self.look_at = Some(after(now, SPACING));
+            self.look_at = Some(after(now, place.spacing()));
         } else {
             self.look(now);
         }

@@ -107,6 +107,8 @@ pub struct Refreshed {
     pub held: Option<usize>,
     /// The index of a free lock key, where one of several keys is wanted.
     pub free: Option<usize>,
+    /// Whether the key that is held is one of readers.
+    pub is_read: bool,
     /// The number of entries before ours.
     pub place: usize,
 }

@@ -16,6 +16,8 @@ pub(super) struct Place {
     since: Instant,
     /// The index of the lock key that was held last.
     lock: usize,
+    /// Whether readers hold that key.
+    is_read: bool,
     /// The key on which a push is expected.
     pub(super) watched: Option<WatchedKey>,
     /// The first entry while the lock is free, and since when both are so.
@@ -42,6 +44,7 @@ impl Place {
             ahead: usize::MAX,
             since: now,
             lock: 0,
+            is_read: false,
             watched: None,
             first_while_free: None,
             fruitless: 0,
@@ -60,7 +63,7 @@ impl Place {
         }
         self.predecessor = reply.predecessor;
         if let Some(lock) = reply.held {
-            (self.lock, self.first_while_free) = (lock, None);
+            (self.lock, self.is_read, self.first_while_free) = (lock, reply.is_read, None);
             return;
         }
         self.fruitless = 0;
@@ -82,10 +85,22 @@ impl Place {
     }
 
     /// When an entry that is not the first may compete, if the lock stays free and the first entry the same.
-    pub(super) fn second_look_at(&self) -> Option<Instant> {
+    pub(super) fn second_look_at(&self, is_of_readers: bool) -> Option<Instant> {
         let (first, since) = self.first_while_free.as_ref()?;
-        let wait = if first.is_polling() { SECOND_LOOK_BEHIND_POLLING } else { SECOND_LOOK };
+        let wait = if is_of_readers && !first.is_of_readers() {
+            SECOND_LOOK_OF_READERS
+        } else if first.is_polling() {
+            SECOND_LOOK_BEHIND_POLLING
+        } else {
+            SECOND_LOOK
+        };
         since.checked_add(wait)
+    }
+
+    /// The least time between two looks while pushes are noise.
+    pub(super) fn spacing(&self) -> Duration {
+        let is_behind_readers = self.is_read && self.predecessor.is_none();
+        if is_behind_readers { SPACING_BEHIND_READERS } else { SPACING }
     }
 
     /// The time until a process without pushes refreshes again: half of the time since its place changed.
@@ -103,6 +118,15 @@ const SECOND_LOOK: Duration = Duration::from_millis(20);
 
 /// The same behind a first entry whose process gets no pushes: it refreshes each 40 ms.
 const SECOND_LOOK_BEHIND_POLLING: Duration = Duration::from_millis(100);
+
+/// The same of readers behind a writer: a writer that is alive has looked again by then.
+const SECOND_LOOK_OF_READERS: Duration = Duration::from_millis(150);
+
+/// The least time between two looks while pushes are noise.
+const SPACING: Duration = Duration::from_millis(100);
+
+/// The same while readers hold the lock: each that comes or goes writes the key.
+const SPACING_BEHIND_READERS: Duration = Duration::from_millis(10);
 
 /// The shortest time between two refreshes of a process without pushes.
 const POLLING_LEAST: Duration = Duration::from_millis(5);

@@ -63,8 +63,13 @@ impl Example {
         let gates = self.gates(now);
         match words {
             ["begin", hint, kind @ ..] => {
-                let (is_polling, others_wait) = (kind == ["polling"], *hint == "hint");
-                let begun = WaitMachine::begin(&gates, is_polling, NODE_TIMEOUT, others_wait, now);
+                let own = match kind {
+                    ["polling"] => "pe",
+                    ["reading"] => "er",
+                    _ => "me",
+                };
+                let begun =
+                    WaitMachine::begin(&gates, &entry(own), NODE_TIMEOUT, *hint == "hint", now);
                 self.machine = Some(begun);
             }
             ["gates", "none"] => self.ranks.clear(),
@@ -106,8 +111,9 @@ fn input(machine: &mut WaitMachine, words: &[&str], now: Instant) {
                 [place] => place.parse().expect("a number"),
                 _ => usize::from(predecessor.is_some()),
             };
-            let held = (*lock == "held").then_some(0);
-            let reply = Refreshed { predecessor, first: entry(first), held, free: None, place };
+            let (is_read, first) = (*lock == "read", entry(first));
+            let held = (is_read || *lock == "held").then_some(0);
+            let reply = Refreshed { predecessor, first, held, free: None, is_read, place };
             machine.handle_refreshed(reply, REFRESH, now);
         }
         _ => panic!("no such input: {words:?}"),
@@ -175,12 +181,13 @@ fn actions(machine: &mut WaitMachine) -> Vec<WaitAction> {
 #[test]
 fn of_several_lock_keys_the_held_one_is_watched() {
     let (now, gate) = (Instant::now(), node(1));
-    let mut machine = WaitMachine::begin(&[gate], false, NODE_TIMEOUT, true, now);
+    let mut machine = WaitMachine::begin(&[gate], &entry("me"), NODE_TIMEOUT, true, now);
     let held = |lock| Refreshed {
         predecessor: None,
         first: entry("me"),
         held: Some(lock),
         free: None,
+        is_read: false,
         place: 0,
     };
     machine.handle_refreshed(held(2), REFRESH, now);
@@ -194,7 +201,8 @@ fn of_several_lock_keys_the_held_one_is_watched() {
 
 #[test]
 fn a_cancelled_wait_makes_no_attempt() {
-    let mut machine = WaitMachine::begin(&[node(1)], false, NODE_TIMEOUT, false, Instant::now());
+    let mut machine =
+        WaitMachine::begin(&[node(1)], &entry("me"), NODE_TIMEOUT, false, Instant::now());
     machine.take_over();
     machine.cancel();
     assert_eq!(machine.poll_action(), None);
@@ -207,10 +215,11 @@ fn the_gate_and_the_entry_are_known_from_the_refresh_on() {
         first: entry(first),
         held: Some(0),
         free: None,
+        is_read: false,
         place: 0,
     });
     let state = |machine: &WaitMachine| (machine.gate(), machine.has_entry(), machine.has_answer());
-    let mut machine = WaitMachine::begin(&[], false, NODE_TIMEOUT, true, now);
+    let mut machine = WaitMachine::begin(&[], &entry("me"), NODE_TIMEOUT, true, now);
     assert_eq!(state(&machine), (None, false, false));
     machine.set_gates(&[node(1)]);
     assert_eq!(state(&machine), (Some(node(1)), false, false));

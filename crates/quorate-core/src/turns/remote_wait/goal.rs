@@ -30,10 +30,6 @@ impl Goal {
         Self { keys, choice: Choice::Any, first: 0, free: None }
     }
 
-    pub(super) fn first_key(&self) -> Option<&Key> {
-        self.keys.first()
-    }
-
     pub(super) fn key(&self, at: usize) -> Option<&Key> {
         self.keys.get(at)
     }

@@ -37,7 +37,8 @@ impl Random<'_> {
             predecessor.as_ref().map_or_else(|| entry("me"), |_| self.choose(&names).clone());
         let place = if predecessor.is_some() { 1 + self.below(3) as usize } else { 0 };
         let held = (!self.one_in(2)).then(|| self.below(2) as usize);
-        Refreshed { predecessor, first, held, free: None, place }
+        let is_read = self.one_in(2);
+        Refreshed { predecessor, first, held, free: None, is_read, place }
     }
 }
 
@@ -85,7 +86,8 @@ impl World {
 pub(super) fn run(random: &mut Random<'_>) {
     let mut now = Instant::now();
     let (gates, is_polling) = (random.ranks(), random.one_in(4));
-    let mut machine = WaitMachine::begin(&gates, is_polling, NODE_TIMEOUT, random.one_in(2), now);
+    let own = entry(if is_polling { "p" } else { "me" });
+    let mut machine = WaitMachine::begin(&gates, &own, NODE_TIMEOUT, random.one_in(2), now);
     let mut world = World { gates, joined: Vec::new(), is_polling, awaited: None };
     world.follow(&mut machine);
     // When the machine last attempted or sent a refresh.
