@@ -11,23 +11,26 @@ const EXAMPLE: &str = include_str!("../../examples/first.rs");
 const ADDRESSES: &str = r#"["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]"#;
 
 #[test]
-fn the_first_program_of_the_readme_leaves_nothing() {
+fn the_first_program_of_the_readme_leaves_the_lock_free() {
     let (_, block) = README.split_once("```rust").unwrap();
     let (_, code) = block.split_once('\n').unwrap();
     let (code, _) = code.split_once("```").unwrap();
     assert!(code.contains(ADDRESSES));
     let words = |code: &str| code.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let code = words(&code.replace(ADDRESSES, "std::env::args().skip(1)"));
-    assert!(words(EXAMPLE).ends_with(&code), "examples/first.rs is another program");
+    let example = words(EXAMPLE);
+    let is_there = example.windows(code.len()).any(|part| part == code);
+    assert!(is_there, "examples/first.rs is another program");
 
     let nodes = &Nodes::start(5);
     for _ in 0..30 {
         let output = run("first", &nodes.addresses());
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),
-            "all released\n1 orders shipped\n",
+            "only this process ships 42\n",
             "{output:?}"
         );
-        assert_eq!(nodes.keys_left(), []);
+        // The program ends when a quorum has answered the release.
+        assert!(nodes.keys_left().len() < 3, "{:?}", nodes.keys_left());
     }
 }

@@ -18,9 +18,9 @@ const COLUMNS: [(usize, usize, [usize; 2]); 4] =
 
 /// What stands in front of the table.
 const HEAD: &str = "# Instructions\n\n\
-Thousands of instructions of user space in a cycle, and its allocations, on one thread: the difference of two runs of\n\
-different length under valgrind (`cargo xtask race instructions`). With one task they vary by some 5 %, with 64 by 1 to 3 %,\n\
-also on a busy machine.\n\n\
+Thousands of instructions of user space in a cycle, and its allocations, on one thread: the\n\
+difference of two runs of different length under valgrind (`cargo xtask race instructions`). With\n\
+one task they vary by some 5 %, with 64 by 1 to 3 %, also on a busy machine.\n\n\
 | | 5 nodes, 1 task | 5 nodes, 64 tasks | 1 node, 1 task | 1 node, 64 tasks |\n\
 |---|---:|---:|---:|---:|\n";
 

@@ -53,7 +53,8 @@ pub(crate) fn write(plan: &Plan, book: &Book) -> Outcome {
 fn render(plan: &Plan, book: &Book) -> String {
     let mut text = format!(
         "# Race\n\nFive nodes on one machine if no other number is named, all contestants interleaved; medians of {}\n\
-         repetitions of {:?}, three times as many for *latency*. Instructions of a cycle: [INSTRUCTIONS.md](INSTRUCTIONS.md).\n",
+         repetitions of {:?}, three times as many for *latency*. Instructions of a\n\
+         cycle: [INSTRUCTIONS.md](INSTRUCTIONS.md).\n",
         plan.repetitions,
         plan.sample(),
     );

@@ -153,8 +153,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`WithError::Lock`] if the lock was not acquired, [`WithError::Lost`] if it was lost; the value is in
-    /// the error if it was ready. An error of the body is its value: `with(..).await??`.
+    /// [`WithError::Lock`] if the lock was not acquired, [`WithError::Lost`] if it was lost: then what the
+    /// body returned is dropped. An error of the body is its value: `with(..).await??`.
     ///
     /// # Cancel safety
     ///

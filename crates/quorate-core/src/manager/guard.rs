@@ -135,8 +135,8 @@ impl LockGuard {
 
     /// Runs `future` until the lease ends: then `future` is dropped.
     ///
-    /// Code that blocks the thread cannot be stopped. If `future` ends after its lease, its value is in the
-    /// error.
+    /// Code that blocks the thread cannot be stopped. If `future` ends after its lease, its value is
+    /// dropped.
     ///
     /// # Errors
     ///

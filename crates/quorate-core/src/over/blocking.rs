@@ -60,7 +60,7 @@ impl LockRequest {
     /// # Errors
     ///
     /// [`WithError::Lock`] if the lock was not acquired, as [`lock_blocking`](Self::lock_blocking). [`WithError::Lost`] if
-    /// the lease ended before `body` did: the value is in the error, and another client may have held the lock meanwhile.
+    /// the lease ended before `body` did: its value is dropped, and another client may have held the lock meanwhile.
     pub fn with_blocking<T>(self, body: impl FnOnce(Lease) -> T) -> Result<T, WithError> {
         let guard = self.auto_renew().lock_blocking()?;
         let lease = guard.lease();

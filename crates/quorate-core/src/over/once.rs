@@ -50,10 +50,10 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// - [`WithError::Lock`]: the lock was not acquired, for another reason than that it is held. The body did not
+    /// - [`WithError::Lock`](crate::WithError::Lock): the lock was not acquired, for another reason than that it is held. The body did not
     ///   run. [`InvalidRequest::Period`]: the period is under 1 s or over 365 days.
-    /// - [`WithError::Lost`]: the lease was lost, and another process may run the body in this period. What the body
-    ///   returned is in the error, if it was ready.
+    /// - [`WithError::Lost`](crate::WithError::Lost): the lease was lost, and another process may run the body in this
+    ///   period. What the body returned is dropped.
     ///
     /// # Cancel safety
     ///

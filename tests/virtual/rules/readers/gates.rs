@@ -176,8 +176,8 @@ fn a_reader_that_gives_way_says_to_whom() {
     scene.advance(SECOND);
     for timeout in [Duration::ZERO, SECOND] {
         for (process, text, is_local) in [
-            (&second, "held by another client: a writer waits", false),
-            (&first, "held: a writer waits, and it waits for a lease of this manager", true),
+            (&second, "r: held by another client: a writer waits", false),
+            (&first, "r: held: a writer waits, and it waits for a lease of this manager", true),
         ] {
             let error = scene.run(process.locks.read("r").timeout(timeout)).unwrap_err();
             assert_eq!(error.to_string(), text);
