@@ -9,8 +9,9 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use quorate_core::backend::{Capabilities, Holder, LockBackend as _};
 use quorate_core::{FencingToken, Lease, LockError, LockManager, Runtime};
-use quorate_memory::{MemoryNode, Sim};
+use quorate_memory::{MemoryNode, Sim, Value};
 
 use crate::dice::Dice;
 use crate::history::What;
@@ -152,24 +153,40 @@ impl Field {
                 if field.dice.percent(30) { Err(()) } else { Ok(()) }
             });
             match self.perhaps(job).await {
-                Some(Ok(Some(Ok(())))) => self.succeeded(&lock(&succeeded)),
+                Some(Ok(Some(Ok(())))) => self.succeeded(place, &lock(&succeeded)),
                 Some(Err(error)) if !error.is_closed() => self.note(format!("job failed: {error}")),
                 _ => {}
             }
         }
     }
 
-    /// A body has succeeded, and so has its mark, if a quorum has it.
-    fn succeeded(&self, name: &str) {
+    /// A body has succeeded, and so has its mark, if its process has heard of a quorum that has it. Then the mark reads
+    /// *done*, but over a pool. There a quorum may have a mark that its process takes back.
+    fn succeeded(&self, place: usize, name: &str) {
+        let process = &self.processes[place];
+        let used = self.plan.used[process.client().id() % self.plan.used.len()];
+        let in_order = |node: &MemoryNode| {
+            used.of(node.seen_by(process.client())).capabilities().contains(Capabilities::ORDERED)
+        };
+        let is_known = self.nodes.iter().all(in_order);
+        let is_done = |node: &MemoryNode| match node.get(name) {
+            Some(Value::String(value)) => Holder::new(value).is_done(),
+            _ => false,
+        };
         // Longer than any lease.
         let has_mark =
             |node: &&MemoryNode| node.time_left(name).is_some_and(|left| left > self.plan.ttl);
-        if self.nodes.iter().filter(has_mark).count() <= self.nodes.len() / 2 {
+        let quorum = self.nodes.len() / 2 + 1;
+        let is_marked = match is_known {
+            true => self.nodes.iter().any(is_done),
+            false => self.nodes.iter().filter(has_mark).count() >= quorum,
+        };
+        if !is_marked {
             // The value was returned with a warning.
             return self.count("mark without a quorum");
         }
         if let Some(name) = lock(&self.names).get_mut(name) {
-            (name.is_done, name.successes) = (true, name.successes + 1);
+            (name.is_done, name.successes) = (is_known, name.successes + 1);
         }
     }
 
