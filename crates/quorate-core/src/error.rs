@@ -53,7 +53,8 @@ debug_as_display!(
 
 /// How the lease ended, if an error says or comes from that a lock was lost.
 ///
-/// Looks through the [sources](Error::source) of any error, also of one that was wrapped by other libraries.
+/// Looks through the [sources](Error::source) of an error, also of one that was wrapped by other libraries. A wrapper that is
+/// *transparent* to a [`LeaseEnd`] itself hides it. Where the holder ended the lease, it is found as well.
 ///
 /// ```
 /// use std::error::Error;
@@ -129,7 +130,7 @@ pub enum LockError {
     /// There is no randomness for a token. Nothing was sent in this round.
     #[error(transparent)]
     Entropy(#[from] EntropyError),
-    /// The manager is closed.
+    /// The manager is drained or closed.
     #[error("the lock manager is closed")]
     Closed,
 }
@@ -159,7 +160,7 @@ impl LockError {
         }
     }
 
-    /// Whether the manager is closed.
+    /// Whether the manager is drained or closed.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::Closed)
@@ -330,7 +331,8 @@ impl ExtendError {
 
 /// Why a lease has ended. Each variant has the keys of the lock: see [`names`](Self::names).
 ///
-/// It is a [source](Error::source) of each error that a lost lock leads to. [`lost`] finds it.
+/// It is a [source](Error::source) of [`ExtendError`], [`ReleaseError`], [`Stopped`] and [`WithError`] where the lock was
+/// lost. [`lost`] finds it.
 #[derive(Clone, thiserror::Error)]
 #[error("{}{}", Of(self.names()), self.why())]
 #[non_exhaustive]
@@ -344,7 +346,7 @@ pub enum LeaseEnd {
     NotHeld(QuorumFailure),
     /// It was held for as long as its hold limit allows.
     HoldLimit(Arc<[Key]>),
-    /// The manager is closed.
+    /// The manager is drained or closed.
     Closed(Arc<[Key]>),
     /// The guard was released or dropped.
     Released(Arc<[Key]>),
@@ -459,7 +461,7 @@ pub enum AdoptError {
     /// The record does not fit the settings of this manager. Nothing was sent.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
-    /// The manager is closed.
+    /// The manager is drained or closed.
     #[error("the lock manager is closed")]
     Closed,
 }

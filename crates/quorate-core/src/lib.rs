@@ -5,8 +5,9 @@
 //!
 //! # The floors
 //!
-//! Each folder is a floor. A module imports only from modules in rows below its own, so there is no circle. `over` is what
-//! a user could have written: it imports what this file exports, and the few private things that `over/access` lists.
+//! Each folder belongs to one floor. A module imports only from modules in rows below its own, so there is no circle.
+//! `over` is what a user could have written: it imports what this file exports, and the few private things that
+//! `over/access` lists. Beside them it calls some private methods of what it has.
 //!
 //! | floor | module | what it is |
 //! |---|---|---|
@@ -35,7 +36,7 @@
 //! | 3 | `cluster/attempts` | all attempts and waits that are not over, and the timekeeper |
 //! | 3 | `cluster/shell/waiting` | a caller that waits for something that a state will have, with a timer of its own |
 //! | 3 | `cluster/shell/wakers` | the tasks that wait for a change of one state |
-//! | 3 | `cluster/shell/late` | a mutex that a reply never waits for, with its list of late arrivals |
+//! | 3 | `cluster/shell/late` | a mutex that a reply never waits for: what comes while it is locked stands in a list |
 //! | 2 | [`telemetry`] | events and figures |
 //! | 2 | `config` | the settings, checked |
 //! | 2 | [`error`] | one error per operation |

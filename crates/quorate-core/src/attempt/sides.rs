@@ -40,7 +40,7 @@ pub(crate) struct NotWon {
 
 /// The request.
 impl Attempt {
-    /// Begins to acquire on all nodes. `None` once the manager is closed.
+    /// Begins to acquire on all nodes. `None` once the manager is drained or closed.
     pub(crate) fn begin(
         manager: &Arc<Inner>,
         claim: Claim,

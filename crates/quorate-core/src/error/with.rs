@@ -6,8 +6,8 @@ use crate::resource::Key;
 
 /// The lease ended before the work under it, which was dropped, or what it returned was.
 ///
-/// Another client may have held the lock meanwhile. Work whose value counts all the same leaves it where its caller finds
-/// it.
+/// Another client may have held the lock meanwhile. Work whose value counts all the same puts it into a variable of its
+/// caller.
 #[derive(Clone, thiserror::Error)]
 #[error("{}the work was stopped: {}", Of(.reason.names()), .reason.why())]
 #[expect(clippy::exhaustive_structs, reason = "complete by definition: why the lease ended")]
@@ -43,7 +43,7 @@ impl WithError {
         matches!(self, Self::Lock(error) if error.is_held())
     }
 
-    /// Whether the manager is closed, so that the work was not begun.
+    /// Whether the manager is drained or closed, so that the work was not begun.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::Lock(error) if error.is_closed())

@@ -1,7 +1,6 @@
 //! The few private things that this floor needs beside what `lib.rs` exports.
 //!
-//! Beside them it asks a manager, a request or a lease for its `cluster`, and a manager for a `request` on names that may
-//! be invalid.
+//! Beside them it calls private methods of managers, requests and leases, such as `cluster`, `request` and `run_to_end`.
 
 pub(super) use crate::algorithm::backoff::scale;
 pub(super) use crate::algorithm::lease::{Ttl, saturating_add};
