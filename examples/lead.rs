@@ -1,5 +1,6 @@
-//! Processes of which one leads: `cargo run --example lead` has two of them, on nodes in memory. With addresses it is one
-//! process, to be started in several terminals and to be killed: `cargo run --example lead -- redis://127.0.0.1:7001 …`
+//! Processes of which one leads, and hands over when it is asked to: `cargo run --example lead` has two of them, on nodes
+//! in memory. With addresses it is one process, to be started in several terminals, and to be killed or asked:
+//! `cargo run --example lead -- redis://127.0.0.1:7001 …`, and `quorate free scheduler`.
 
 #![expect(clippy::print_stdout, reason = "an example tells what happens")]
 
@@ -8,8 +9,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use quorate::memory::MemoryNode;
+use quorate::operators::RevokeError;
 use quorate::runtime::TokioRuntime;
-use quorate::{Lease, LockBackend, LockError, LockManager, Runtime};
+use quorate::{Lease, LockBackend, LockError, LockManager};
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -17,34 +19,52 @@ const TTL: Duration = Duration::from_secs(2);
 async fn main() -> Result<(), Box<dyn Error>> {
     let addresses: Vec<String> = env::args().skip(1).collect();
     if !addresses.is_empty() {
-        let locks = manager(quorate::redis::connect(addresses)?)?;
-        return Ok(lead(&locks, "this process", Duration::MAX).await?);
+        let locks = manager(quorate::redis::connect(addresses)?, "this process")?;
+        return Ok(lead(&locks, "this process").await?);
     }
-    let nodes = MemoryNode::cluster(3, TokioRuntime::new());
-    let (first, second) = (manager(nodes.clone())?, manager(nodes)?);
-    let lead_for = TTL / 8;
-    let (one, two) =
-        tokio::join!(lead(&first, "one", lead_for), lead(&second, "the other", lead_for));
-    one?;
-    two?;
-    println!("{}, {}", first.close(TTL).await, second.close(TTL).await);
+    let nodes: Vec<_> =
+        MemoryNode::cluster(3, TokioRuntime::new()).iter().map(MemoryNode::pushing).collect();
+    let (one, two) = (manager(nodes.clone(), "one")?, manager(nodes.clone(), "two")?);
+    let deploy = manager(nodes, "deploy")?;
+    let (first, second, asked) =
+        tokio::join!(lead(&one, "one"), lead(&two, "two"), ask_both(&deploy));
+    first?;
+    second?;
+    asked?;
+    println!("{}, {}", one.close(TTL).await, two.close(TTL).await);
     Ok(())
 }
 
-fn manager(nodes: Vec<impl LockBackend>) -> Result<LockManager, Box<dyn Error>> {
-    Ok(LockManager::builder(nodes).ttl(TTL).runtime(TokioRuntime::new()).build()?)
+fn manager(nodes: Vec<impl LockBackend>, name: &str) -> Result<LockManager, Box<dyn Error>> {
+    Ok(LockManager::builder(nodes).ttl(TTL).label(name).runtime(TokioRuntime::new()).build()?)
 }
 
-/// Leads in terms, until a term has lasted for `time`.
-async fn lead(locks: &LockManager, name: &str, time: Duration) -> Result<(), LockError> {
-    let runtime = TokioRuntime::new();
+/// Leads until it is asked to leave. The next leader begins when the lock is released, behind the body.
+async fn lead(locks: &LockManager, name: &str) -> Result<(), LockError> {
     let body = async |lease: Lease| {
         println!("{name} leads for {:.1?}, if not renewed", lease.remaining());
-        let end = runtime.now().checked_add(time);
-        while end.is_none_or(|end| runtime.now() < end) {
-            runtime.sleep_until(runtime.now() + time.min(TTL)).await; // the work
+        tokio::select! {
+            () = work() => {}
+            // An error is the end of the lease: it drops the body in any case.
+            Ok(by) = lease.revoked() => match by {
+                Some(by) => println!("{name} hands over, as {by} asks"),
+                None => println!("{name} hands over"),
+            },
         }
-        println!("{name} resigns");
     };
     locks.lead("scheduler", body).await
+}
+
+/// Asks one leader after the other to leave, as a deploy of a new version does.
+async fn ask_both(locks: &LockManager) -> Result<(), RevokeError> {
+    for _ in 0..2 {
+        tokio::time::sleep(TTL / 8).await;
+        let revoked = locks.revoke("scheduler").await?;
+        println!("the leader has left: {:?}", revoked.until_free(locks).await);
+    }
+    Ok(())
+}
+
+async fn work() {
+    std::future::pending().await
 }

@@ -1,7 +1,6 @@
 //! A process of version 0.1, frozen: it sends the commands that 0.1 sends, and knows nothing of the library.
 //!
-//! - `version_0_1 contend REFEREE-PORT RESOURCE TIMES PORT…` acquires a lock again and again, and lets a referee
-//!   look for overlaps.
+//! - `version_0_1 contend RESOURCE TIMES PORT…` acquires a lock and extends it, again and again, and prints each hold.
 //! - `version_0_1 hold RESOURCE PORT…` says `waits` when it is in the wait queue, and `holds` when it has the lock.
 //!   It releases at the end of its input.
 //! - `version_0_1 detach RESOURCE PORT…` acquires, prints the record of the detached lock and ends.
@@ -16,8 +15,10 @@ use std::error::Error;
 use std::fs::File;
 use std::io::{self, Read as _};
 
+use quorate_tests::clock::now;
+use quorate_tests::judge::Hold;
 use quorate_tests::wait::{LONG_TTL, eventually};
-use quorate_tests::{Connection, Referee, Reply};
+use quorate_tests::{Connection, Reply};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -81,12 +82,19 @@ fn main() -> Outcome {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match *words {
-        ["contend", port, key, times, ref ports @ ..] => {
-            let mut referee = Referee::to_port(port.parse()?, key)?;
+        ["contend", key, times, ref ports @ ..] => {
             let mut nodes = Nodes::connect(ports)?;
             for _ in 0..times.parse()? {
-                let token = nodes.lock(key)?;
-                referee.visit()?;
+                let (token, acquired) = (nodes.lock(key)?, now());
+                nodes.each(&[
+                    "EVAL",
+                    EXTEND,
+                    "1",
+                    key,
+                    &token,
+                    &LONG_TTL.as_millis().to_string(),
+                ])?;
+                println!("{}", Hold { acquired, end: now(), ..Hold::default() });
                 nodes.release(key, &token)?;
             }
             Ok(())

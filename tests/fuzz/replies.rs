@@ -136,7 +136,7 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
     let mut release = ReleaseOptions::default();
     release.raise_to = Some(number).filter(|_| bytes.below(2) == 1);
     let entry = Entry::new(*b"0123");
-    match bytes.below(13) {
+    match bytes.below(14) {
         0 => Operation::Acquire(claim, acquire),
         1 => Operation::Extend(claim, Default::default()),
         2 => Operation::Raise(claim, number),
@@ -149,6 +149,7 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
         9 => Operation::Revoke { key, how: Revoke::replace(claim.token().clone()) },
         10 => Operation::Revoke { key, how: Revoke::delete() },
         11 => Operation::Describe,
+        12 => Operation::Look(claim.with_mode(Mode::Exclusive)),
         _ => Operation::ServerId,
     }
 }

@@ -1,7 +1,6 @@
 //! Locks without async: on threads of every kind, and in async tasks, which must not block.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, block_in_place, spawn_blocking};
 
 use crate::client::{Client, current_thread, multi_thread};
+use crate::working::share;
 
 /// Everything that a thread can do without async.
 fn everything(manager: &LockManager) {
@@ -27,20 +27,14 @@ fn everything(manager: &LockManager) {
         manager.lock("s").with_blocking(|_| 7)
     });
     assert_eq!(inner.unwrap().unwrap(), 7);
-    // The threads of a program take turns.
-    let (count, sum) = (AtomicU32::new(0), &AtomicU32::new(0));
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                let add = |_| sum.store(sum.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                (0..5).for_each(|_| manager.lock("r").with_blocking(add).unwrap());
-                count.fetch_add(1, Ordering::Relaxed);
-            });
-        }
-    });
-    assert_eq!((count.into_inner(), sum.load(Ordering::Relaxed)), (3, 15));
     assert!(manager.close_blocking(LIMIT).unwrap().is_clean());
     assert!(manager.lock("r").lock_blocking().unwrap_err().is_closed());
+}
+
+/// The threads of processes take turns.
+#[test]
+fn threads_that_block_hold_a_lock_one_at_a_time() {
+    share("blocking");
 }
 
 /// Runs `check` with a manager of its own.

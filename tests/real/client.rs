@@ -7,7 +7,8 @@ use std::time::Duration;
 use quorate::error::{Answer, NodeAnswer, QuorumFailure};
 use quorate::runtime::TokioRuntime;
 use quorate::{
-    BackendError, KeyState, LockBackend, LockError, LockManager, LockManagerBuilder, NodeView,
+    BackendError, LockBackend, LockError, LockManager, LockManagerBuilder,
+    operators::{KeyState, NodeView},
 };
 pub(crate) use quorate_tests::wait::LIMIT;
 use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT, until, until_it_says};
@@ -122,8 +123,9 @@ impl Client {
     /// The word for it in the arguments of a program.
     pub(crate) const fn word(self) -> &'static str {
         match self {
-            Self::Redis | Self::Pool => "redis",
+            Self::Redis => "redis",
             Self::Fred => "fred",
+            Self::Pool => "pool",
         }
     }
 }
@@ -197,9 +199,16 @@ pub(crate) async fn all_have(nodes: &Nodes, key: &str) {
     until("each node has the key", || nodes.iter().all(|node| node.get(key).is_some())).await;
 }
 
-/// Closes the manager: every node answers, and no key is left on one.
+/// Closes the only manager of the nodes: every node answers, and no key is left on one.
 pub(crate) async fn close(manager: &LockManager, nodes: &Nodes) {
-    assert_clean(manager).await;
+    close_all([manager], nodes).await;
+}
+
+/// Closes all managers of the nodes. One may still have to release what another has already.
+pub(crate) async fn close_all<const N: usize>(managers: [&LockManager; N], nodes: &Nodes) {
+    for manager in managers {
+        assert_clean(manager).await;
+    }
     assert_eq!(nodes.keys_left(), []);
 }
 

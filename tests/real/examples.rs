@@ -83,7 +83,8 @@ fn examples_without_servers() {
     });
     let told = ["2 orders", "InvalidDigit", "no node was asked", "memory-2: connection refused"];
     tells("with", &[], |story| contains_all(story, &told));
-    let told = ["one leads", "the other leads", "all released, all released"];
+    let told =
+        ["one hands over, as \"deploy\" asks", "two hands over", "Left {", "all released, all"];
     tells("lead", &[], |story| contains_all(story, &told));
     let told = [
         "counted to 10",

@@ -103,11 +103,11 @@ fn a_promoted_server_that_drops_its_backlog_is_quarantined_once_more() {
 }
 
 /// A limit that the docs name: `max_ttl` is longer than `repl-backlog-ttl`, and no acquire came between the
-/// promotion and the end of the backlog.
+/// promotion and the end of the backlog. Over a pool: with pushes the first holder hears of it.
 #[test]
 fn a_backlog_that_ends_before_a_lock_hides_the_failover() {
     on_tokio(async {
-        let ThereAndBack { node, other: _other, guard } = there_and_back(Client::Redis).await;
+        let ThereAndBack { node, other: _other, guard } = there_and_back(Client::Pool).await;
         drop_the_backlog(&node).await;
         let next = manager(Client::Redis, &[node.address()], LONG_TTL);
         let second = next.lock("r").no_wait().await.unwrap();

@@ -1,6 +1,6 @@
 //! Who holds a lock on real nodes: a look at it, which is read only, and a refusal.
 
-use quorate::{LockManager, LockState};
+use quorate::{LockManager, operators::LockState};
 use quorate_tests::Nodes;
 use quorate_tests::wait::LONG_TTL;
 

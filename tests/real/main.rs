@@ -17,6 +17,7 @@ mod every_future;
 mod examples;
 mod failover;
 mod faults;
+mod groups;
 mod guard;
 mod homes;
 mod input;
@@ -37,6 +38,10 @@ mod sentinel;
 mod short_runtimes;
 mod stuck;
 mod tls;
+mod told;
 mod versions;
 mod watch;
 mod wire;
+mod working;
+#[path = "program/workloads.rs"]
+mod workloads;

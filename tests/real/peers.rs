@@ -196,6 +196,7 @@ fn each_call_gets_its_own_reply_over_one_connection_when_a_hung_node_wakes() {
 }
 
 /// No clock of a client goes off in an hour. While it is paused, tokio's clock jumps.
+/// Rule Q5.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the clock is paused")]
 fn c6_a_hung_node_keeps_a_call_pending() {

@@ -80,6 +80,7 @@ fn calls_at_the_same_time_use_several_connections() {
 }
 
 /// A round of hints is given up with each release, and each would cost a connection.
+/// Rule W2.
 #[test]
 fn a_call_that_is_given_up_keeps_its_connection_if_its_reply_comes() {
     let (go_on, wait) = channel::<()>();
@@ -195,7 +196,7 @@ fn a_pool_whose_address_has_moved_is_asked_again_which_server_it_is() {
             let nodes = [connect(&servers[0].address()), Arc::clone(&moved)];
             let nodes = nodes.into_iter().chain([connect(&servers[2].address())]);
             let manager = unhurried(nodes).build().unwrap();
-            let answers = || manager.nodes().nodes()[1].is_answering();
+            let answers = || manager.readiness().nodes()[1].is_answering();
             let lock = || manager.lock("r").no_wait().into_future();
             until_it_says("all nodes", async || {
                 lock().await.unwrap().release().await.unwrap();

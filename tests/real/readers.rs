@@ -4,16 +4,17 @@ use std::future::IntoFuture as _;
 use std::time::Duration;
 
 use quorate::backend::{AcquireOptions, Mode, Ttl, Vote};
-use quorate::{DetachedLock, LockBackend as _, LockManager, LockState};
+use quorate::{DetachedLock, LockBackend as _, LockManager, operators::LockState};
 use quorate_tests::keys::waiters;
 use quorate_tests::wait::{LONG_TTL, until, until_it_says, within_limit};
 use quorate_tests::{Nodes, RedisServer, Reply};
 
 use crate::calls::{acquire, claim, extend, key, release};
 use crate::client::{
-    Client, assert_clean, close, nothing_is_left, on_tokio, unreachable, with_each,
+    Client, assert_clean, close, close_all, nothing_is_left, on_tokio, unreachable, with_each,
 };
 use crate::wire::commands;
+use crate::working::share;
 
 /// The script of the Redlock page, with which other libraries release.
 const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
@@ -74,10 +75,14 @@ fn rw5_readers_hold_together_and_a_lock_alone() {
         assert!(other.revoke("r").await.unwrap().is_effective(), "{client:?}");
         assert!(reading.extend().await.is_err() && !reading.is_valid(), "{client:?}");
         other.delete("r").await.unwrap();
-        for manager in [&one, &other] {
-            close(manager, nodes).await;
-        }
+        close_all([&one, &other], nodes).await;
     });
+}
+
+/// Readers of several processes are together, and no writer is beside one.
+#[test]
+fn rw5_readers_and_writers_of_processes_never_meet() {
+    share("readers");
 }
 
 /// A writer waits for readers, and a reader for a writer: each is notified, on a pool it asks.

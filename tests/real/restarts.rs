@@ -12,12 +12,13 @@
 use std::env;
 use std::time::Duration;
 
-use quorate_tests::judge::{Hold, LOCKS, Verdict, judge};
+use quorate_tests::judge::{LOCKS, Verdict, judge};
 use quorate_tests::resource::{counted, lost_without_tokens};
 use quorate_tests::wait::{eventually, times};
-use quorate_tests::{Nodes, Program, RedisServer};
+use quorate_tests::{Nodes, RedisServer};
 
 use crate::client::Client;
+use crate::working::{holds, start_with};
 
 mod nemesis;
 
@@ -91,13 +92,16 @@ fn without_the_guard_two_hold_one_lock_and_the_stale_one_is_refused() {
 fn check(plan: Plan) {
     let mut nodes = Nodes::start_with(plan.nodes, &nemesis::node(plan));
     let store = RedisServer::start();
-    let mut clients = Client::ALL.map(|client| contender(plan, client, &nodes, &store));
+    let (port, ttl) = (store.port().to_string(), TTL.as_millis().to_string());
+    let guard = if plan.has_guard { "on" } else { "off" };
+    let words = |client: Client| ["locks", client.word(), &ttl, &port, guard];
+    let mut clients = Client::ALL.map(|client| start_with(&words(client), &nodes.addresses()));
     let sum = |of: fn(&RedisServer, &str) -> u64| -> u64 {
         (0..LOCKS).map(|lock| of(&store, &lock.to_string())).sum()
     };
     // However slow the machine is, and however few locks clients get on it.
     let has_enough = || {
-        let holds = parsed(clients.iter().flat_map(Program::lines));
+        let holds = holds(&clients);
         let refused = holds.iter().any(|hold| hold.refused > 0);
         let is_seen = || judge(&holds).overlaps > 0 && refused && sum(lost_without_tokens) > 0;
         let written = holds.iter().any(|hold| hold.written > 0);
@@ -112,7 +116,8 @@ fn check(plan: Plan) {
             cycles >= plan.cycles && (has_enough() || cycles >= most)
         });
     }
-    let holds = parsed(clients.iter_mut().flat_map(Program::end));
+    clients.iter_mut().for_each(|client| drop(client.end()));
+    let holds = holds(&clients);
     // Writes that the counter which checks tokens refused, though the lease had not ended when their holder last looked.
     // With the guard on, it has by then: the holder did not run.
     let refused: u64 = holds.iter().map(|hold| u64::from(hold.refused)).sum();
@@ -135,18 +140,4 @@ fn check(plan: Plan) {
     // A node that could not be asked to release forgets when the ttl is over.
     let is_left = |(_, key): &(usize, String)| key.starts_with("contended:");
     eventually("no lock key is left", || !nodes.keys_left().iter().any(is_left));
-}
-
-/// A client process.
-fn contender(plan: Plan, client: Client, nodes: &Nodes, store: &RedisServer) -> Program {
-    let guard = if plan.has_guard { "on" } else { "off" };
-    let (port, ttl) = (store.port().to_string(), TTL.as_millis().to_string());
-    let words = ["contend", client.word(), &port, &ttl, guard, "1"];
-    let words = words.map(str::to_owned).into_iter().chain(nodes.addresses());
-    Program::start(env!("CARGO_BIN_EXE_program"), words)
-}
-
-/// What client processes have reported.
-fn parsed(lines: impl Iterator<Item = String>) -> Vec<Hold> {
-    lines.map(|line| line.parse().unwrap()).collect()
 }

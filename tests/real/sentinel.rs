@@ -42,6 +42,22 @@ impl Group {
         })
     }
 
+    /// The primary stops without a word. Returns when the sentinel names the replica, which has taken over.
+    async fn hang(&self) {
+        self.primary.pause();
+        until("a failover that begins", || {
+            self.sentinel.cli(&["SENTINEL", "FAILOVER", "orders"]).error().is_none()
+        })
+        .await;
+        self.until_replaced().await;
+    }
+
+    async fn until_replaced(&self) {
+        let port = self.replica.port().to_string();
+        let named = || self.sentinel.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders"]);
+        until("the new primary", || named().array()[1].text() == port).await;
+    }
+
     /// The group behind a sentinel that is dead, and the one that is not.
     fn builder(&self) -> LockManagerBuilder {
         let sentinels = [format!("redis://{}", Peer::nowhere()), self.sentinel.address()];
@@ -60,9 +76,7 @@ impl Group {
             })
             .await;
         }
-        let port = self.replica.port().to_string();
-        let named = || self.sentinel.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders"]);
-        until("the new primary", || named().array()[1].text() == port).await;
+        self.until_replaced().await;
         // The sentinel ends the connections of each server whose role it changes: that of the new primary has changed.
         let has_replica = || self.replica.info("connected_slaves") == "1";
         until("the old primary as a replica", || is_killed || has_replica()).await;
@@ -98,7 +112,7 @@ fn the_primary_of_a_group_is_found_again_after_a_failover() {
         let manager = group.builder().build().unwrap();
         lock(&manager, "before").await;
         assert!(has(&group.primary, "before"));
-        let name = manager.nodes().nodes()[0].name().to_owned();
+        let name = manager.readiness().nodes()[0].name().to_owned();
         assert!(name.starts_with("orders@127.0.0.1:") && name.ends_with("/2"), "{name}");
         group.fail_over(is_killed).await;
         lock(&manager, "after").await;
@@ -128,8 +142,12 @@ fn a_failover_is_seen_by_the_restart_guard() {
 
 /// A peer that is a sentinel, and says that the primary is there.
 fn sentinel_that_says(port: u16) -> Peer {
-    let port = port.to_string();
-    let reply = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+    sentinel_that_names("127.0.0.1", port)
+}
+
+fn sentinel_that_names(host: &str, port: u16) -> Peer {
+    let (length, port) = (host.len(), port.to_string());
+    let reply = format!("*2\r\n${length}\r\n{host}\r\n${}\r\n{port}\r\n", port.len());
     let reply: &'static [u8] = reply.into_bytes().leak();
     let is_asked = |name: &str| name.eq_ignore_ascii_case("SENTINEL");
     Peer::start(
@@ -276,7 +294,7 @@ fn a_group_has_an_address() {
             let locks = manager(&address);
             lock(&locks, &address).await;
             assert_eq!(primary.get(&address).map(|_| ()), Some(()), "{address}");
-            let name = locks.nodes().nodes()[0].name().to_owned();
+            let name = locks.readiness().nodes()[0].name().to_owned();
             assert_eq!(name, format!("orders@{dead}"));
             for (secret, why) in [("s3ntinel", "WRONGPASS"), ("s3rver", "WRONGPASS")] {
                 let wrong = address.replace(secret, "hunter2");
@@ -286,6 +304,31 @@ fn a_group_has_an_address() {
                 assert_eq!(failure.is_permanent(), secret == "s3rver", "{text}");
             }
         }
+    });
+}
+
+/// Sentinels name servers by IP address, unless they are told otherwise.
+#[test]
+fn a_certificate_without_the_name_that_sentinels_use_is_explained() {
+    let authority = Authority::by_name();
+    let primary = RedisServer::builder().tls_of(&authority).config("tls-auth-clients", &["no"]);
+    let primary = primary.start();
+    let [by_address, by_name] =
+        ["127.0.0.1", "localhost"].map(|host| sentinel_that_names(host, primary.tls_port()));
+    let root_cert = Some(fs::read(authority.ca()).unwrap());
+    let certificates = TlsCertificates { client_tls: None, root_cert };
+    on_tokio(async {
+        let manager = |sentinel: &Peer| {
+            let node = builder().connect_timeout(LIMIT).tls(certificates.clone());
+            let node = node.sentinel("rediss://orders", [sentinel.url()]).unwrap();
+            unhurried([node]).build().unwrap()
+        };
+        let failure = unreachable(manager(&by_address).lock("r").no_wait().await);
+        let text = only_error(&failure).to_string();
+        let what =
+            "the certificate of the primary does not have \"127.0.0.1\", which the sentinels name";
+        assert!(text.starts_with(what) && text.contains("announce-hostnames"), "{text}");
+        manager(&by_name).lock("r").await.unwrap().release().await.unwrap();
     });
 }
 
@@ -314,13 +357,48 @@ fn a_primary_that_hangs_is_left_when_another_one_is_named() {
         let node = node.sentinel("redis://orders/2", sentinels).unwrap();
         let manager = unhurried([node]).node_timeout(Duration::from_millis(200)).build().unwrap();
         lock(&manager, "before").await;
-        group.primary.pause();
-        until("a failover that begins", || {
-            group.sentinel.cli(&["SENTINEL", "FAILOVER", "orders"]).error().is_none()
-        })
-        .await;
+        group.hang().await;
         lock(&manager, "after").await;
         assert!(has(&group.replica, "after"));
+        group.primary.resume();
+    });
+}
+
+/// The first call over one of them finds out, and the others are not used any more.
+#[test]
+fn connections_of_a_pool_to_a_primary_that_hangs_are_left_when_another_one_is_named() {
+    const SIZE: usize = 8;
+    on_tokio(async {
+        let group = Group::start().await;
+        let sentinel = group.sentinel.port();
+        let address = format!("redis+sentinel://127.0.0.1:{sentinel}/orders/2");
+        let node = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
+        let manager = unhurried(node.pooled(SIZE as u32, [address]).unwrap()).build().unwrap();
+        let clients = |server: &RedisServer| {
+            let list = server.cli(&["CLIENT", "LIST"]).text();
+            list.lines().filter(|client| client.contains(" db=2 ")).count()
+        };
+        until_it_says("a pool that is full", async || {
+            let names: Vec<_> = (0..SIZE).map(|name| name.to_string()).collect();
+            join_all(names.iter().map(async |name| {
+                manager.lock(name).await.unwrap().release().await.unwrap();
+            }))
+            .await;
+            clients(&group.primary) == SIZE
+        })
+        .await;
+        group.hang().await;
+        let mut lost = 0;
+        let guard = loop {
+            match manager.lock("after").no_wait().await {
+                Ok(guard) => break guard,
+                Err(error) => assert!(!error.is_held(), "{error}"),
+            }
+            lost += 1;
+        };
+        assert!(has(&group.replica, "after"));
+        assert!(lost <= 2, "{lost} requests were lost");
+        guard.release().await.unwrap();
         group.primary.resume();
     });
 }

@@ -29,7 +29,7 @@ use crate::client::{Client, assert_clean, on_tokio};
 const CONNECTIONS: usize = 3;
 const TASKS: u64 = 12;
 const LOCKS: u64 = 10;
-const NAMES: u64 = 5;
+const NAMES: usize = 5;
 
 #[test]
 fn after_a_soak_memory_descriptors_tasks_and_keys_are_where_they_began() {
@@ -121,7 +121,7 @@ impl Soak {
 }
 
 /// Locks, waits, gives up, extends, hands over and drops.
-async fn churn(manager: LockManager, mut dice: Dice) {
+async fn churn(manager: LockManager, dice: Dice) {
     for _ in 0..LOCKS {
         let first = dice.below(NAMES);
         let second = (first + 1) % NAMES;
@@ -144,12 +144,12 @@ async fn churn(manager: LockManager, mut dice: Dice) {
         let request = pin!(request.into_future());
         let acquired = within_limit("a lock", select(request, gives_up)).await;
         if let Either::Left((Ok(guard), _)) = acquired {
-            end(&manager, guard, &mut dice).await;
+            end(&manager, guard, &dice).await;
         }
     }
 }
 
-async fn end(manager: &LockManager, guard: LockGuard, dice: &mut Dice) {
+async fn end(manager: &LockManager, guard: LockGuard, dice: &Dice) {
     match dice.below(5) {
         0 => drop(guard),
         // The release goes on when its future is dropped.

@@ -4,15 +4,13 @@
 //! sixteen random bytes. Its records of detached locks and its counters of fencing are those of this version, and
 //! its epoch of the restart guard has a key of its own.
 
-use futures_util::future::join_all;
 use quorate::DetachedLock;
 use quorate_tests::keys::waiters;
-use quorate_tests::wait::{times, until, within_limit};
-use quorate_tests::{Nodes, Program, RedisServer, Referee, Reply};
+use quorate_tests::wait::{eventually, times, until, within_limit};
+use quorate_tests::{Nodes, Program, RedisServer, Reply};
 
-use crate::client::{
-    Client, LIMIT, all_have, assert_clean, close, nothing_is_left, on_tokio, with_each,
-};
+use crate::client::{Client, all_have, close, close_all, nothing_is_left, with_each};
+use crate::working::{assert_right, holds, start_each};
 
 /// A process of 0.1.
 fn start_earlier(words: &[&str], nodes: &Nodes) -> Program {
@@ -30,30 +28,19 @@ fn entries(node: &RedisServer) -> Vec<Vec<u8>> {
     node.cli(&["ZRANGE", &waiters("r"), "0", "-1"]).array().into_iter().map(bytes).collect()
 }
 
-/// Acquires a lock again and again, and lets a referee look for overlaps.
-async fn contend(client: Client, nodes: &Nodes, port: u16, times: u64) {
-    let manager = client.builder(nodes).wait_timeout(10 * LIMIT).build().unwrap();
-    let mut referee = Referee::to_port(port, "r").unwrap();
-    for _ in 0..times {
-        let guard = manager.lock("r").await.unwrap();
-        referee.visit().unwrap();
-        guard.release().await.unwrap();
-    }
-    assert_clean(&manager).await;
-}
-
 /// Each process gets the lock as often as it wants, beside the others.
 #[test]
 fn two_versions_share_their_nodes() {
     let each = times(50, 1_000);
     let nodes = Nodes::start(3);
-    let referee = RedisServer::start();
-    let port = referee.port().to_string();
-    let earlier =
-        [(); 2].map(|()| start_earlier(&["contend", &port, "r", &each.to_string()], &nodes));
-    on_tokio(join_all(Client::ALL.map(|client| contend(client, &nodes, referee.port(), each))));
-    earlier.into_iter().for_each(|mut earlier| drop(earlier.end()));
-    assert_eq!(Referee::verdict(&referee, "r"), Some(4 * each));
+    let words = ["contend", "r", &each.to_string()];
+    let mut earlier = [(); 2].map(|()| start_earlier(&words, &nodes));
+    let mut ours = start_each("blocking", &Client::ALL, &nodes);
+    eventually("enough holds", || ours.iter().all(|process| holds([process]).len() >= each));
+    earlier.iter_mut().chain(&mut ours).for_each(|process| drop(process.end()));
+    let of_earlier = holds(&earlier);
+    assert_eq!(of_earlier.len(), 2 * each);
+    assert_right("blocking", &[of_earlier, holds(&ours)].concat());
     assert_eq!(nodes.keys_left(), []);
 }
 
@@ -84,7 +71,7 @@ fn two_versions_wait_for_each_other_and_leave_the_entries_of_the_other() {
         earlier.end();
         let next = within_limit("the lock", waiting).await.unwrap().unwrap();
         next.release().await.unwrap();
-        close(&second, &nodes).await;
+        close_all([&ours, &second], &nodes).await;
     });
 }
 

@@ -127,11 +127,11 @@ fn the_end_of_a_connection_ends_its_watches_and_no_other_call_and_the_node_watch
                 until_it_says("a watch", async || watch(&scene.backend, "r").await.is_ok()).await;
                 scene.set("r");
             } else {
-                // `t` among the flags: tracking is on.
+                // The connection for watches: it has read a key.
                 let clients = scene.node.cli(&["CLIENT", "LIST"]).text();
-                let is_flag = |word: &str| word.starts_with("flags=") && word.contains('t');
-                let tracking = clients.lines().find(|line| line.split(' ').any(is_flag)).unwrap();
-                let id = tracking.split(' ').find_map(|word| word.strip_prefix("id=")).unwrap();
+                let has_read = |line: &&str| line.split(' ').any(|word| word == "cmd=get");
+                let id = clients.lines().find(has_read).unwrap();
+                let id = id.split(' ').find_map(|word| word.strip_prefix("id=")).unwrap();
                 assert_eq!(scene.node.cli(&["CLIENT", "KILL", "ID", id]).integer(), 1);
                 ended(watched).await;
                 assert_eq!(release(&scene.backend, &ours).await.unwrap(), Vote::Granted);

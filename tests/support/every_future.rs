@@ -2,41 +2,24 @@
 //!
 //! All of them leave no key. `keep`, and `once_per` after a success, leave a mark: `rules/once.rs` drops them.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, IntoFuture, poll_fn, ready};
 use std::mem::forget;
+use std::ops::RangeFrom;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::join;
 use quorate_core::runtime::BoxFuture;
-use quorate_core::{AdoptError, DetachedLock, LockManager, Runtime};
+use quorate_core::{AdoptError, DetachedLock, LockGuard, LockManager, LockRequest, Runtime};
 
-/// The future that a caller drops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
-    Lock,
-    Read,
-    LockAny,
-    LockNow,
-    LockWith,
-    LockNowWith,
-    LockWithFuture,
-    ManagerWith,
-    Lead,
-    OncePer,
-    Extend,
-    ExtendTo,
-    Release,
-    Lost,
-    AtRisk,
-    Run,
-    AutoRenew,
-    Adopt,
-    Revoke,
-    Delete,
-    Check,
-    Close,
+/// What a caller does, to be dropped at any poll.
+pub(crate) struct Doing {
+    pub(crate) name: &'static str,
+    /// Prepares it, on the resource `r`.
+    begin: fn(Stage) -> BoxFuture<'static, Trial>,
+    /// Whether its manager is of no use afterwards. If it was never polled, it has done nothing.
+    pub(crate) ends_its_manager: bool,
 }
 
 /// One of them, begun.
@@ -47,173 +30,196 @@ pub(crate) struct Trial {
     pub(crate) record: Option<DetachedLock>,
 }
 
-impl Doing {
-    pub(crate) const ALL: [Self; 22] = [
-        Self::Lock,
-        Self::Read,
-        Self::LockAny,
-        Self::LockNow,
-        Self::LockWith,
-        Self::LockNowWith,
-        Self::LockWithFuture,
-        Self::ManagerWith,
-        Self::Lead,
-        Self::OncePer,
-        Self::Extend,
-        Self::ExtendTo,
-        Self::Release,
-        Self::Lost,
-        Self::AtRisk,
-        Self::Run,
-        Self::AutoRenew,
-        Self::Adopt,
-        Self::Revoke,
-        Self::Delete,
-        Self::Check,
-        Self::Close,
-    ];
+/// Each public future. Where the call itself has to be prepared, that is not part of what is dropped.
+pub(crate) const ALL: [Doing; 23] = [
+    row("lock", |it| contended(it, |it| it.lock())),
+    row("read", |it| contended(it, |it| it.manager.read("r"))),
+    row("lock_any", |it| contended(it, |it| it.manager.lock_any(["r", "s"]))),
+    row("lock now", |it| trial(async move { drop(it.lock().no_wait().await) })),
+    row("with", |it| trial(async move { drop(it.lock().with(async |_| it.work().await).await) })),
+    row("with now", |it| {
+        trial(async move { drop(it.lock().no_wait().with(async |_| it.work().await).await) })
+    }),
+    row("with_future", |it| trial(async move { drop(it.lock().with_future(|_| it.work()).await) })),
+    row("with of a manager", |it| {
+        trial(async move { drop(it.manager.with("r", async |_| it.work().await).await) })
+    }),
+    row("lead", |it| trial(async move { drop(it.lock().lead_future(|_| it.work()).await) })),
+    row("once_per", |it| {
+        trial(async move {
+            let fails = async |_| {
+                it.work().await;
+                Err::<(), _>(())
+            };
+            let period = it.hold.max(Duration::from_secs(60));
+            drop(it.manager.once_per("r", period, fails).await);
+        })
+    }),
+    row("extend", |it| holding(it, |guard, _| async move { drop(guard.extend().await) })),
+    row("extend_to", |it| {
+        holding(it, |guard, _| async move { drop(guard.extend_to(2 * BOUND).await) })
+    }),
+    row("release", |it| holding(it, |guard, _| async move { drop(guard.release().await) })),
+    row("run", |it| holding(it, |guard, it| async move { drop(guard.run(it.work()).await) })),
+    row("auto_renew", |it| {
+        holding(it, |guard, it| async move {
+            guard.auto_renew();
+            it.work().await;
+        })
+    }),
+    row("lost", |it| limited(it, |guard| async move { drop(guard.lost().await) })),
+    row("at_risk", |it| limited(it, |guard| async move { drop(guard.at_risk().await) })),
+    row("adopt", |it| {
+        Box::pin(async move {
+            let guard = it.held().await;
+            // An acquire in flight to a slow node would be executed after the adopter's release.
+            it.work().await;
+            let record = guard.detach().expect("it is held");
+            let adopted = record.clone();
+            let future = Box::pin(async move { drop(it.manager.adopt(&adopted).await) });
+            Trial { future, record: Some(record) }
+        })
+    }),
+    // A free lock: what is revoked stays for its ttl.
+    row("revoke", |it| {
+        holding(it, |guard, it| async move {
+            drop(it.manager.revoke("free").await);
+            drop(guard);
+        })
+    }),
+    row("delete", |it| {
+        holding(it, |guard, it| async move {
+            drop(it.manager.delete("r").await);
+            drop(guard);
+        })
+    }),
+    row("check", |it| trial(async move { drop(it.manager.check().await) })),
+    last("close", |it| {
+        Box::pin(async move {
+            let kept = it.held().await;
+            kept.auto_renew();
+            let waiting = it.lock().into_future();
+            let forgotten = it.manager.lock(["s", "t"]).await.expect("they are free");
+            forgotten.auto_renew();
+            forget(forgotten);
+            forget(it.manager.lock("u").await.expect("it is free"));
+            let future = async move {
+                drop(join(waiting, it.manager.close(BOUND)).await);
+                drop(kept);
+            };
+            Trial { future: Box::pin(future), record: None }
+        })
+    }),
+    last("drain", |it| {
+        Box::pin(async move {
+            let (kept, waiting) = (it.held().await, it.lock().into_future());
+            let manager = it.manager.clone();
+            kept.auto_renew();
+            let holds = async move {
+                kept.draining().await;
+                it.work().await;
+                drop(kept);
+            };
+            let drains = async move { drop(manager.drain(BOUND).await) };
+            let future = async { drop(join(join(waiting, holds), drains).await) };
+            Trial { future: Box::pin(future), record: None }
+        })
+    }),
+];
 
-    /// The number of polls to begin with. A close that was never polled has closed nothing.
-    pub(crate) const fn first(self) -> usize {
-        match self {
-            Self::Close => 1,
-            _ => 0,
+/// Far longer than any of it takes.
+const BOUND: Duration = Duration::from_secs(120);
+
+const fn row(name: &'static str, begin: fn(Stage) -> BoxFuture<'static, Trial>) -> Doing {
+    Doing { name, begin, ends_its_manager: false }
+}
+
+const fn last(name: &'static str, begin: fn(Stage) -> BoxFuture<'static, Trial>) -> Doing {
+    Doing { name, begin, ends_its_manager: true }
+}
+
+impl Doing {
+    /// The numbers of polls to be dropped after.
+    pub(crate) fn polls(&self) -> RangeFrom<usize> {
+        usize::from(self.ends_its_manager)..
+    }
+
+    pub(crate) fn begin(&self, stage: &Stage) -> BoxFuture<'static, Trial> {
+        (self.begin)(stage.clone())
+    }
+}
+
+/// The managers of two processes, and how long a lock is held.
+#[derive(Clone)]
+pub(crate) struct Stage {
+    pub(crate) manager: LockManager,
+    pub(crate) rival: LockManager,
+    pub(crate) clock: Arc<dyn Runtime>,
+    pub(crate) hold: Duration,
+}
+
+impl Stage {
+    fn lock(&self) -> LockRequest {
+        self.manager.lock("r")
+    }
+
+    async fn held(&self) -> LockGuard {
+        self.lock().await.expect("it is free")
+    }
+
+    /// Takes as long as a lock is held, in steps: each is a poll to be dropped at.
+    fn work(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (clock, hold) = (Arc::clone(&self.clock), self.hold);
+        let end = clock.now() + hold;
+        async move {
+            while clock.now() < end {
+                clock.sleep_until(end.min(clock.now() + hold / 16)).await;
+            }
         }
     }
+}
 
-    /// Prepares `self`, on the resource `r`. A lock is held for `hold`. The rival stands for the manager of
-    /// another process.
-    pub(crate) async fn begin(
-        self,
-        manager: LockManager,
-        rival: &LockManager,
-        clock: Arc<dyn Runtime>,
-        hold: Duration,
-    ) -> Trial {
-        /// Far longer than any of it takes.
-        const BOUND: Duration = Duration::from_secs(120);
-        let work = move || {
-            let end = clock.now() + hold;
+fn trial(future: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, Trial> {
+    let future: BoxFuture<'static, ()> = Box::pin(future);
+    Box::pin(ready(Trial { future, record: None }))
+}
+
+/// A request while the rival holds, so that several rounds are lost before one is won.
+fn contended(it: Stage, request: fn(&Stage) -> LockRequest) -> BoxFuture<'static, Trial> {
+    Box::pin(async move {
+        let other = it.rival.lock(["r", "s"]).await.expect("they are free");
+        let releases = {
+            let work = it.work();
             async move {
-                // In steps, each of them a poll to be dropped at.
-                while clock.now() < end {
-                    clock.sleep_until(end.min(clock.now() + hold / 16)).await;
-                }
+                work.await;
+                drop(other);
             }
         };
-        let lock = || manager.lock("r");
-        let held = async || lock().await.expect("it is free");
-        let mut record = None;
-        let future: BoxFuture<'static, ()> = match self {
-            Self::Lock | Self::Read | Self::LockAny => {
-                // Contended, so that several rounds are lost before one is won.
-                let other = rival.lock(["r", "s"]).await.expect("they are free");
-                let releases = async move {
-                    work().await;
-                    drop(other);
-                };
-                let request = match self {
-                    Self::Read => manager.read("r"),
-                    Self::LockAny => manager.lock_any(["r", "s"]),
-                    _ => lock(),
-                };
-                let locks = request.into_future();
-                Box::pin(async { drop(join(releases, locks).await) })
-            }
-            Self::LockNow => {
-                let locks = lock().no_wait().into_future();
-                Box::pin(async { drop(locks.await) })
-            }
-            Self::LockWith | Self::LockNowWith => {
-                let request = if self == Self::LockWith { lock() } else { lock().no_wait() };
-                Box::pin(async { drop(request.with(async |_| work().await).await) })
-            }
-            Self::LockWithFuture => {
-                let request = lock();
-                Box::pin(async { drop(request.with_future(|_| work()).await) })
-            }
-            Self::ManagerWith => {
-                Box::pin(async move { drop(manager.with("r", async |_| work().await).await) })
-            }
-            Self::Lead => {
-                let (mut work, request) = (Some(work), lock());
-                let body = move |_| {
-                    let work = work.take().expect("it leads once");
-                    work()
-                };
-                Box::pin(async { drop(request.lead_future(body).await) })
-            }
-            Self::OncePer => Box::pin(async move {
-                let fails = async move |_| {
-                    work().await;
-                    Err::<(), _>(())
-                };
-                drop(manager.once_per("r", hold.max(Duration::from_secs(60)), fails).await);
-            }),
-            Self::Extend | Self::ExtendTo | Self::Release | Self::Run | Self::AutoRenew => {
-                let guard = held().await;
-                if self == Self::AutoRenew {
-                    guard.auto_renew();
-                }
-                Box::pin(async move {
-                    match self {
-                        Self::Extend => drop(guard.extend().await),
-                        Self::ExtendTo => drop(guard.extend_to(2 * BOUND).await),
-                        Self::Release => drop(guard.release().await),
-                        Self::Run => drop(guard.run(work()).await),
-                        _ => work().await,
-                    }
-                })
-            }
-            Self::Lost | Self::AtRisk => {
-                let guard = lock().hold_limit(8 * hold).await.expect("it is free");
-                Box::pin(async move {
-                    match self {
-                        Self::Lost => drop(guard.lost().await),
-                        _ => drop(guard.at_risk().await),
-                    }
-                })
-            }
-            Self::Adopt => {
-                let guard = held().await;
-                // An acquire in flight to a slow node would be executed after the adopter's release.
-                work().await;
-                let adopted = guard.detach().expect("it is held");
-                record = Some(adopted.clone());
-                Box::pin(async move { drop(manager.adopt(&adopted).await) })
-            }
-            Self::Revoke => {
-                // A free lock: what is revoked stays for its ttl.
-                let guard = lock().await.expect("it is free");
-                Box::pin(async move {
-                    drop(manager.revoke("free").await);
-                    drop(guard);
-                })
-            }
-            Self::Delete => {
-                let guard = lock().await.expect("it is free");
-                Box::pin(async move {
-                    drop(manager.delete("r").await);
-                    drop(guard);
-                })
-            }
-            Self::Check => Box::pin(async move { drop(manager.check().await) }),
-            Self::Close => {
-                let kept = held().await;
-                kept.auto_renew();
-                let waiting = lock().into_future();
-                let forgotten = manager.lock(["s", "t"]).await.expect("they are free");
-                forgotten.auto_renew();
-                forget(forgotten);
-                forget(manager.lock("u").await.expect("it is free"));
-                Box::pin(async move {
-                    drop(join(waiting, manager.close(BOUND)).await);
-                    drop(kept);
-                })
-            }
-        };
-        Trial { future, record }
-    }
+        let locks = request(&it).into_future();
+        let future = Box::pin(async { drop(join(releases, locks).await) });
+        Trial { future, record: None }
+    })
+}
+
+fn holding<F: Future<Output = ()> + Send + 'static>(
+    it: Stage,
+    body: fn(LockGuard, Stage) -> F,
+) -> BoxFuture<'static, Trial> {
+    Box::pin(async move {
+        let guard = it.held().await;
+        Trial { future: Box::pin(body(guard, it)), record: None }
+    })
+}
+
+/// With a lease that ends by itself.
+fn limited<F: Future<Output = ()> + Send + 'static>(
+    it: Stage,
+    body: fn(LockGuard) -> F,
+) -> BoxFuture<'static, Trial> {
+    Box::pin(async move {
+        let guard = it.lock().hold_limit(8 * it.hold).await.expect("it is free");
+        Trial { future: Box::pin(body(guard)), record: None }
+    })
 }
 
 /// Releases the lock of the record, after the future was dropped.

@@ -11,17 +11,19 @@ use crate::clock::Nanos;
 pub const LOCKS: usize = 8;
 
 /// One hold of a lock, as a line of a client process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
     /// Which lock.
     pub lock: usize,
+    /// Whether others may read it, too.
+    pub reads: bool,
     /// From when its holder had it.
     pub acquired: Nanos,
     /// Until when: the end of its validity or the beginning of the release, whichever was first.
     pub end: Nanos,
-    /// Its fencing token.
+    /// Its fencing token, or 0.
     pub token: u64,
-    /// How many resources that check tokens refused the write of the holder.
+    /// How often it worked too late: a resource that checks tokens refused its write, or its lease had ended.
     pub refused: u32,
     /// How many writes that resource acknowledged.
     pub written: u32,
@@ -29,8 +31,8 @@ pub struct Hold {
 
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lock, acquired, end, token, refused, written } = self;
-        write!(f, "{lock} {acquired} {end} {token} {refused} {written}")
+        let Self { lock, reads, acquired, end, token, refused, written } = self;
+        write!(f, "{lock} {} {acquired} {end} {token} {refused} {written}", u8::from(*reads))
     }
 }
 
@@ -40,12 +42,12 @@ impl FromStr for Hold {
     fn from_str(line: &str) -> Result<Self, String> {
         let numbers: Result<Vec<u64>, ParseIntError> = line.split(' ').map(str::parse).collect();
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        let Ok([lock, acquired, end, token, refused, written]) = numbers.as_deref() else {
+        let Ok([lock, reads, acquired, end, token, refused, written]) = numbers.as_deref() else {
             return Err(format!("no hold: {line}"));
         };
+        let (lock, reads, acquired, end) = (small(*lock) as usize, *reads > 0, *acquired, *end);
         let (refused, written) = (small(*refused), small(*written));
-        let lock = small(*lock) as usize;
-        Ok(Self { lock, acquired: *acquired, end: *end, token: *token, refused, written })
+        Ok(Self { lock, reads, acquired, end, token: *token, refused, written })
     }
 }
 
@@ -56,6 +58,10 @@ pub struct Verdict {
     pub overlaps: usize,
     /// The first of them, described.
     pub example: Option<String>,
+    /// Locks that were held.
+    pub locks: usize,
+    /// Readers that began while another reader of the lock lasted.
+    pub together: usize,
     /// Tokens that were given.
     pub tokens: usize,
     /// Tokens of a lock that were given twice.
@@ -64,16 +70,19 @@ pub struct Verdict {
     pub fallen: usize,
 }
 
-/// Judges all holds of a run.
+/// Judges all holds of a run. The last report of a hold counts.
 pub fn judge(holds: &[Hold]) -> Verdict {
-    let mut verdict = Verdict { tokens: holds.len(), ..Verdict::default() };
+    let reports = holds.iter().map(|hold| ((hold.lock, hold.acquired, hold.token), hold));
     let mut locks: BTreeMap<usize, Vec<&Hold>> = BTreeMap::new();
-    for hold in holds {
+    for hold in reports.collect::<BTreeMap<_, _>>().into_values() {
         locks.entry(hold.lock).or_default().push(hold);
     }
+    let mut verdict = Verdict { locks: locks.len(), ..Verdict::default() };
     for mut holds in locks.into_values() {
-        let distinct: BTreeSet<u64> = holds.iter().map(|hold| hold.token).collect();
-        verdict.repeated += holds.len() - distinct.len();
+        let tokens = holds.iter().map(|hold| hold.token).filter(|token| *token > 0);
+        let distinct: BTreeSet<u64> = tokens.clone().collect();
+        verdict.repeated += tokens.clone().count() - distinct.len();
+        verdict.tokens += tokens.count();
         // A client that learned of the lock when it was over has never held it.
         holds.retain(|hold| hold.acquired < hold.end);
         holds.sort_by_key(|hold| hold.acquired);
@@ -85,17 +94,23 @@ pub fn judge(holds: &[Hold]) -> Verdict {
 
 impl Verdict {
     fn judge_overlaps(&mut self, holds: &[&Hold]) {
-        let mut longest: Option<&Hold> = None;
+        // Of those that read, and of the others.
+        let mut longest = [None::<&Hold>; 2];
         for hold in holds {
-            if let Some(before) = longest.filter(|before| hold.acquired < before.end) {
+            for before in longest.into_iter().flatten().filter(|it| hold.acquired < it.end) {
+                if hold.reads && before.reads {
+                    self.together += 1;
+                    continue;
+                }
                 self.overlaps += 1;
                 self.example.get_or_insert_with(|| {
                     let both = before.end.min(hold.end) - hold.acquired;
                     format!("for {} µs: {before:?} and {hold:?}", both / 1_000)
                 });
             }
+            let longest = &mut longest[usize::from(hold.reads)];
             if longest.is_none_or(|before| hold.end > before.end) {
-                longest = Some(hold);
+                *longest = Some(hold);
             }
         }
     }
@@ -110,7 +125,7 @@ impl Verdict {
             while let Some(before) = ended.next_if(|before| before.end <= hold.acquired) {
                 greatest = greatest.max(before.token);
             }
-            self.fallen += usize::from(hold.token <= greatest);
+            self.fallen += usize::from((1..=greatest).contains(&hold.token));
         }
     }
 }
@@ -120,7 +135,11 @@ mod tests {
     use super::*;
 
     fn hold(lock: usize, acquired: u64, end: u64, token: u64) -> Hold {
-        Hold { lock, acquired, end, token, refused: 0, written: 0 }
+        Hold { lock, acquired, end, token, ..Hold::default() }
+    }
+
+    fn reader(acquired: u64, end: u64) -> Hold {
+        Hold { lock: 1, reads: true, acquired, end, ..Hold::default() }
     }
 
     #[test]
@@ -138,11 +157,19 @@ mod tests {
             // Neither was first.
             (&[hold(1, 0, 10, 7), hold(1, 5, 20, 6)], 1, 0, 0),
             (&[hold(1, 0, 10, 7), hold(2, 10, 20, 7)], 0, 0, 0),
+            // Without tokens.
+            (&[hold(1, 0, 10, 0), hold(1, 10, 20, 0)], 0, 0, 0),
+            // It went on.
+            (&[hold(1, 0, 10, 7), hold(1, 0, 20, 7), hold(1, 15, 30, 8)], 1, 0, 0),
+            // A lock beside the longest of two readers, and a reader beside a lock.
+            (&[reader(0, 30), reader(10, 20), hold(1, 20, 40, 0), reader(30, 50)], 2, 0, 0),
         ] {
             let found = judge(holds);
             assert_eq!(found.example.is_some(), overlaps > 0);
-            let found = (found.overlaps, found.repeated, found.fallen);
-            assert_eq!(found, (overlaps, repeated, fallen), "{holds:?}");
+            let wrong = (found.overlaps, found.repeated, found.fallen);
+            assert_eq!(wrong, (overlaps, repeated, fallen), "{holds:?}");
+            let readers = holds.iter().filter(|hold| hold.reads).count();
+            assert_eq!(found.together, readers / 2, "{holds:?}");
             for hold in holds {
                 assert_eq!(hold.to_string().parse().as_ref(), Ok(hold));
             }

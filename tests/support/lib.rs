@@ -15,7 +15,6 @@ pub mod peer;
 pub mod program;
 pub mod proxy;
 pub mod redis_server;
-pub mod referee;
 pub mod resource;
 pub mod wait;
 
@@ -25,4 +24,3 @@ pub use redis_server::{
     Authority, Builder, Certificate, Connection, Monitor, Monitored, Nodes, RedisServer, Reply,
     TEST_CA,
 };
-pub use referee::Referee;

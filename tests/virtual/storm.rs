@@ -18,6 +18,7 @@ use futures_util::future::{Either, select};
 use quorate::memory::{Effect, MemoryNode, Rule};
 use quorate::runtime::TokioRuntime;
 use quorate::{LockGuard, LockManager};
+use quorate_tests::dice::Dice;
 use quorate_tests::wait::{LIMIT, times, within_limit};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
@@ -40,12 +41,12 @@ impl Storm {
     }
 
     /// Holds the lock of these keys, while no other task may.
-    async fn hold(&self, guard: LockGuard, keys: &[usize], draw: &mut Draw) {
+    async fn hold(&self, guard: LockGuard, keys: &[usize], dice: &Dice) {
         for key in keys {
             let others = self.holders[*key].fetch_add(1, Ordering::SeqCst);
             assert_eq!(others, 0, "{} has two holders", KEYS[*key]);
         }
-        for _ in 0..draw.below(4) {
+        for _ in 0..dice.below(4) {
             tokio::task::yield_now().await;
         }
         assert!(guard.is_valid());
@@ -53,7 +54,7 @@ impl Storm {
             self.holders[*key].fetch_sub(1, Ordering::SeqCst);
         }
         self.holds.fetch_add(1, Ordering::SeqCst);
-        match draw.below(4) {
+        match dice.below(4) {
             0 => drop(guard),
             // The release goes on when its future is dropped.
             1 => drop(select(pin!(guard.release()), pin!(tokio::task::yield_now())).await),
@@ -66,19 +67,19 @@ impl Storm {
         }
     }
 
-    async fn run(&self, locks: LockManager, mut draw: Draw) {
+    async fn run(&self, locks: LockManager, dice: Dice) {
         while self.holds.load(Ordering::SeqCst) < self.wanted {
-            let first = draw.below(KEYS.len());
-            let keys = match draw.below(4) {
+            let first = dice.below(KEYS.len());
+            let keys = match dice.below(4) {
                 0 => vec![first, (first + 1) % KEYS.len()],
                 _ => vec![first],
             };
             let mut request = locks.lock(keys.iter().map(|key| KEYS[*key]).collect::<Vec<_>>());
-            if draw.below(2) == 0 {
+            if dice.below(2) == 0 {
                 request = request.auto_renew();
             }
             let request = pin!(request.timeout(LIMIT).into_future());
-            let patience = (draw.below(3) == 0).then(|| draw.below(200));
+            let patience = (dice.below(3) == 0).then(|| dice.below(200));
             let gives_up = pin!(async {
                 let Some(patience) = patience else { return pending().await };
                 for _ in 0..patience {
@@ -86,20 +87,10 @@ impl Storm {
                 }
             });
             match select(request, gives_up).await {
-                Either::Left((guard, _)) => self.hold(guard.unwrap(), &keys, &mut draw).await,
+                Either::Left((guard, _)) => self.hold(guard.unwrap(), &keys, &dice).await,
                 Either::Right(_) => drop(self.given_up.fetch_add(1, Ordering::SeqCst)),
             }
         }
-    }
-}
-
-/// Random numbers that are the same in each run: the interleaving of the threads is not.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) as usize % bound
     }
 }
 
@@ -118,7 +109,8 @@ async fn a_storm_on_four_threads_has_one_holder_at_a_time_and_leaves_nothing() {
         let locks = [0, 1].map(|_| LockManager::builder(used.clone()).build().unwrap());
         let tasks = (0..12).map(|number| {
             let (storm, locks) = (Arc::clone(&storm), locks[number % 2].clone());
-            tokio::spawn(async move { storm.run(locks, Draw(number as u64)).await })
+            // The choices are the same in each run, the interleaving of the threads is not.
+            tokio::spawn(async move { storm.run(locks, Dice::new(number as u64)).await })
         });
         let tasks: Vec<_> = tasks.collect();
         for task in tasks {

@@ -85,7 +85,7 @@ _quorate() {
 
     case "${cmd}" in
         quorate)
-            opts="-q -v -h -V --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help --version run inspect free nodes lock extend release help"
+            opts="-q -v -h -V --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help --version run inspect free nodes lock extend release help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -119,6 +119,10 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -127,7 +131,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__extend)
-            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -161,6 +165,10 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -169,7 +177,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__free)
-            opts="-q -v -h --permits --once-per --label --now --yes --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --permits --once-per --label --now --no-wait --yes --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -212,6 +220,10 @@ _quorate() {
                     return 0
                     ;;
                 --guard-max-ttl)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -349,7 +361,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__inspect)
-            opts="-q -v -h --permits --once-per --json --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --permits --once-per --json --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -391,6 +403,10 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -399,7 +415,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__lock)
-            opts="-q -v -h --wait --no-wait --ttl --fenced --label --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --wait --no-wait --ttl --fenced --label --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -445,6 +461,10 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -453,7 +473,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__nodes)
-            opts="-q -v -h --json --wait --max-ttl --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --json --wait --max-ttl --accept --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -495,6 +515,10 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -503,7 +527,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__release)
-            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -537,6 +561,10 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -545,7 +573,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__run)
-            opts="-c -E -q -v -h --wait --no-wait --skip --read --permits --once-per --again --ttl --fenced --label --kill-after --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --quiet --verbose --help"
+            opts="-c -E -q -v -h --wait --no-wait --skip --read --permits --once-per --again --ttl --fenced --label --kill-after --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -608,6 +636,10 @@ _quorate() {
                     return 0
                     ;;
                 --guard-max-ttl)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

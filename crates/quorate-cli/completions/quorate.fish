@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_quorate_global_optspecs
-    string join \n nodes= nodes-file= tls-ca= tls-cert= tls-key= prefix= guard-max-ttl= q/quiet v/verbose h/help V/version
+    string join \n nodes= nodes-file= tls-ca= tls-cert= tls-key= prefix= guard-max-ttl= group= q/quiet v/verbose h/help V/version
 end
 
 function __fish_quorate_needs_command
@@ -31,13 +31,14 @@ complete -c quorate -n "__fish_quorate_needs_command" -l tls-cert -d 'A file wit
 complete -c quorate -n "__fish_quorate_needs_command" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_needs_command" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_needs_command" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_needs_command" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_needs_command" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_needs_command" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c quorate -n "__fish_quorate_needs_command" -s V -l version -d 'Print version'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "run" -d 'Run a command under a lock, and release the lock when it ends'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "inspect" -d 'Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear'
-complete -c quorate -n "__fish_quorate_needs_command" -f -a "free" -d 'Take a lock away from its holder, and from no other. It is free when its ttl has passed, and nobody overlaps'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "free" -d 'Take a lock away from its holder, and from no other. The holder is asked to leave, and the lock is free when it has, or when its ttl has passed: nobody overlaps. Says which'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "nodes" -d 'Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum can be locked; 78: one server is there twice'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "lock" -d 'Acquire a lock for the steps of a pipeline, and print its record, which is a secret'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "extend" -d 'Extend the lock whose record is on standard input to its full ttl. The record stays valid'
@@ -58,6 +59,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -l tls-cert -d 'A f
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l no-wait -d 'Do not wait for a holder'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l skip -d 'Exit with 0, and print nothing, if the lock is held by another until the wait ended'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l read -d 'Hold the locks for reading: beside other readers, and not beside a lock'
@@ -75,6 +77,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-cert -d 
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l json -d 'Print JSON'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s v -l verbose -d 'Print what happens to the lock'
@@ -89,7 +92,9 @@ complete -c quorate -n "__fish_quorate_using_subcommand free" -l tls-cert -d 'A 
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l now -d 'Delete the lock: it is free at once, and its holder may go on working until its lease ends'
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l no-wait -d 'Do not wait until the lock is free'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l yes -d 'Do not ask. Needed without a terminal'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s v -l verbose -d 'Print what happens to the lock'
@@ -103,7 +108,9 @@ complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l tls-cert -d 'A
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l json -d 'Print JSON'
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l accept -d 'With --group: make these nodes those of the group, whatever they were. Until all others have the same, two may hold one lock'
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s h -l help -d 'Print help'
@@ -117,6 +124,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand lock" -l tls-cert -d 'A 
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l no-wait -d 'Do not wait for a holder'
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l fenced -d 'Acquire the lock with a fencing token'
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -s q -l quiet -d 'Print no warnings'
@@ -129,6 +137,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand extend" -l tls-cert -d '
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -s h -l help -d 'Print help'
@@ -139,12 +148,13 @@ complete -c quorate -n "__fish_quorate_using_subcommand release" -l tls-cert -d 
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand release" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand release" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand release" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "run" -d 'Run a command under a lock, and release the lock when it ends'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "inspect" -d 'Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear'
-complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "free" -d 'Take a lock away from its holder, and from no other. It is free when its ttl has passed, and nobody overlaps'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "free" -d 'Take a lock away from its holder, and from no other. The holder is asked to leave, and the lock is free when it has, or when its ttl has passed: nobody overlaps. Says which'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "nodes" -d 'Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum can be locked; 78: one server is there twice'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "lock" -d 'Acquire a lock for the steps of a pipeline, and print its record, which is a secret'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "extend" -d 'Extend the lock whose record is on standard input to its full ttl. The record stays valid'

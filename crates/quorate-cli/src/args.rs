@@ -28,6 +28,7 @@ impl Cli {
         let mut cli = Self::from_arg_matches(&matches)?;
         let is_option = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
         cli.common.wants_tls = ["tls_ca", "tls_cert", "tls_key"].iter().any(is_option);
+        cli.common.is_new_group = matches!(&cli.command, Command::Nodes(nodes) if nodes.accept);
         Ok(cli)
     }
 }
@@ -67,6 +68,12 @@ pub(crate) struct Common {
     /// Switch the restart guard on, for locks of at most this ttl
     #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_GUARD_MAX_TTL", value_parser = parse_duration)]
     pub(crate) guard_max_ttl: Option<Duration>,
+    /// Refuse nodes that other users of this group do not have: each node keeps the list of all of them
+    #[arg(long, value_name = "NAME", global = true, env = "QUORATE_GROUP")]
+    pub(crate) group: Option<String>,
+    /// These nodes become those of the group
+    #[arg(skip)]
+    pub(crate) is_new_group: bool,
     /// Print no warnings
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = None)]
     pub(crate) quiet: bool,
@@ -82,7 +89,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear
     Inspect(Inspect),
-    /// Take a lock away from its holder, and from no other. It is free when its ttl has passed, and nobody overlaps
+    /// Take a lock away from its holder, and from no other. The holder is asked to leave, and the lock is free when it has, or
+    /// when its ttl has passed: nobody overlaps. Says which
     Free(Free),
     /// Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum
     /// can be locked; 78: one server is there twice
@@ -132,6 +140,9 @@ pub(crate) struct Nodes {
     /// The longest ttl of any lock. With --guard-max-ttl it is that one
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub(crate) max_ttl: Duration,
+    /// With --group: make these nodes those of the group, whatever they were. Until all others have the same, two may hold one lock
+    #[arg(long)]
+    pub(crate) accept: bool,
 }
 
 /// Under which names `run` has locked.
@@ -158,6 +169,9 @@ pub(crate) struct Free {
     /// Delete the lock: it is free at once, and its holder may go on working until its lease ends
     #[arg(long)]
     pub(crate) now: bool,
+    /// Do not wait until the lock is free
+    #[arg(long)]
+    pub(crate) no_wait: bool,
     /// Do not ask. Needed without a terminal
     #[arg(long)]
     pub(crate) yes: bool,

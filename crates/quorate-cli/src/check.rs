@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quorate::backend::Capabilities;
-use quorate::{Check, NodeReport, Problem};
+use quorate::operators::{Check, NodeReport, Problem};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -1,8 +1,10 @@
 //! `free`: takes a lock away from the holder that is shown, and from no other.
 
 use std::io::{self, IsTerminal as _};
+use std::time::Duration;
 
-use quorate::{LockManager, LockState};
+use quorate::LockManager;
+use quorate::operators::{Leaving, LockState};
 
 use crate::args::{Common, Free};
 use crate::exit::{Failure, HELD, NO_QUORUM};
@@ -73,7 +75,22 @@ async fn free_one(manager: &LockManager, free: &Free, seen: &Seen) -> Result<u8,
         LockState::Unclear => (freed.to_string(), NO_QUORUM),
     };
     say::report(format!("{name}: {text}"))?;
+    if freed.is_effective() && !deletes && !free.no_wait {
+        let told = match freed.until_free(manager).await {
+            Leaving::Left { after } => format!("its holder left after {}", brief(after)),
+            Leaving::Expired => "free, since its ttl has passed".to_owned(),
+        };
+        say::report(format!("{name}: {told}"))?;
+    }
     Ok(code)
+}
+
+/// In whole milliseconds, or seconds with one digit behind the point.
+fn brief(time: Duration) -> String {
+    match time.as_millis() {
+        millis @ 0..1_000 => format!("{millis} ms"),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
 }
 
 /// Asks on a terminal.

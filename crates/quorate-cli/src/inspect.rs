@@ -2,7 +2,10 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use quorate::{Inspection, KeyState, LockManager, LockState};
+use quorate::{
+    LockManager,
+    operators::{Inspection, KeyState, LockState},
+};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Inspect, Period, Under};

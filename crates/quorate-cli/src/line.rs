@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use quorate::{LockManager, LockState};
+use quorate::{LockManager, operators::LockState};
 use rustix::termios::tcgetwinsize;
 use tokio::time::{Instant, sleep};
 use unicode_width::UnicodeWidthStr as _;

@@ -48,7 +48,13 @@ fn guard(common: &Common) -> Option<RestartGuard> {
 
 /// A node for each address.
 fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
-    let builder = quorate::redis::builder().tls(certificates(common)?);
+    let mut builder = quorate::redis::builder().tls(certificates(common)?);
+    builder = match &common.group {
+        Some(group) if common.is_new_group => builder.new_group(group),
+        Some(group) => builder.group(group),
+        None if common.is_new_group => return Err(Failure::usage("--accept needs --group")),
+        None => builder,
+    };
     let (mut nodes, mut has_tls) = (Vec::new(), false);
     for (place, address) in addresses(common)? {
         let is_quoted = address.starts_with(['"', '\'']);

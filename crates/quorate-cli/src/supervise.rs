@@ -46,6 +46,12 @@ pub(crate) async fn supervise(
                 stopped = Some(reason.to_string());
                 Some(if matches!(reason, LeaseEnd::NotHeld(_)) { kill_after } else { Duration::ZERO })
             }
+            // Asked to leave: it has the rest of the lease to stop.
+            Ok(by) = lease.revoked(), if stopped.is_none() => {
+                let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+                stopped = Some(format!("revoked{by}"));
+                Some(lease.remaining())
+            }
             // A suspend of the machine ends it in time.
             () = runtime.long_sleep_until(next) => match kill_at {
                 // A renewal has succeeded meanwhile.

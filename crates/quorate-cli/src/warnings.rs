@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use quorate::error::Answer;
-use quorate::{BackendErrorKind, Lease, LockManager, NodeReadiness};
+use quorate::{BackendErrorKind, Lease, LockManager, operators::NodeReadiness};
 use tokio::time::{Instant, sleep};
 
 use crate::exit::{Failure, PERMANENT};
@@ -38,7 +38,7 @@ impl Warnings {
 
     /// Warns of each node that fails and did not before.
     pub(crate) fn look(&mut self) {
-        for node in self.manager.nodes().nodes() {
+        for node in self.manager.readiness().nodes() {
             let Some(why) = node.failure() else {
                 self.told.retain(|(name, _)| name != node.name());
                 continue;
@@ -59,10 +59,10 @@ impl Warnings {
         let until = Instant::now() + took.clamp(LEAST, MOST);
         let is_open =
             |node: &NodeReadiness| node.last_answer().is_none() && node.failure().is_none();
-        while self.manager.nodes().nodes().iter().any(is_open) && Instant::now() < until {
+        while self.manager.readiness().nodes().iter().any(is_open) && Instant::now() < until {
             sleep(SOON).await;
         }
-        for node in self.manager.nodes().nodes() {
+        for node in self.manager.readiness().nodes() {
             if let Some(why) = node.failure().filter(|why| is_twin(why)) {
                 return Err(Failure::new(PERMANENT, format!("{}: {why}", node.name())));
             }

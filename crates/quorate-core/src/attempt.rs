@@ -1,54 +1,50 @@
 //! The life of one token. Whatever happens to it is handled where it happens, by the thread on which it happens.
 //!
-//! A reply, a due time and a wish of the caller are one kind of thing, an [`Input`]. Each is handled by one function:
-//!
-//! 1. lock the attempt's state (a reply never waits for it: if it is locked, the reply goes into a list);
-//! 2. the pure machine handles the input, with one reading of the clock;
-//! 3. the calls that it asks for *begin*, under the lock, which fixes their order at each node;
-//! 4. what it decides is kept beside it, and the end of the lease is published;
-//! 5. unlock, and perform the [`Effects`]: tickets are given on, tasks are woken, events are emitted.
+//! `cluster::shell` tells how: it has the lock, the wakers and the effects, and this folder the actor behind the lock.
+//! What is decided is kept in its [`State`], and the end of the lease is published.
 //!
 //! So there is no future for a call and no task for an attempt. A caller that goes away leaves nothing that must be
 //! polled. A late reply is handled like any other. After the end of the attempt it changes nothing.
 //!
 //! `sides` is what each side does with an attempt, `calls` the way of a call to its node and back, `follow` what
-//! follows from an input, `keep` the end of a lease whose lock stays on the nodes, `risk` whether an extension failed.
+//! follows from an input, `keep` the end of a lease whose lock stays on the nodes, `renewing` a lease that is extended in
+//! the background, `risk` a valid lease in danger: a failed extension, a revoke.
 
 mod calls;
 mod end;
 mod follow;
 mod keep;
 pub(crate) mod lease;
+mod renewing;
 mod risk;
 mod sides;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::algorithm::attempt::{AttemptMachine, Loss, Outcome, RoundId};
+use crate::algorithm::attempt::{Action, AttemptMachine, End, Loss, NodeSet, RoundId};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::{Ttl, earlier};
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
-use crate::cluster::attempts::{Due, Slot, Wake};
-use crate::cluster::shell::late::{Actor, LateLock};
-use crate::cluster::shell::waiting::Awaited;
-use crate::cluster::shell::wakers::Wakers;
+use crate::cluster::attempts::Due;
+use crate::cluster::shell::{self, Actor, Input, Shell};
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
-use crate::seam::backend::{AcquireOptions, BackendError, CallResult, Claim, Holder, Tag};
-use crate::seam::given_up::Givers;
+use crate::resource::{Key, Label};
+use crate::seam::backend::{AcquireOptions, BackendError, CallKind, Claim, Holder, Tag};
 use crate::telemetry;
 use crate::turns::tickets::{GivenOn, Inner, Turn};
 
-pub(crate) use self::end::{PublishedEnd, Why};
+pub(crate) use self::end::PublishedEnd;
 pub(crate) use self::sides::{AttemptOptions, NotWon};
 
 /// One token over all nodes, from its first acquire to its last release.
-///
-/// What stands here beside the state can be read without its lock.
-pub(crate) struct Attempt {
+pub(crate) type Attempt = Shell<State>;
+
+/// What of an attempt can be read without its lock.
+pub(crate) struct Face {
     pub(crate) manager: Arc<Inner>,
     pub(crate) claim: Claim,
     /// How the claim is acquired.
@@ -62,31 +58,26 @@ pub(crate) struct Attempt {
     left_late: AtomicU64,
     /// The nodes whose call in front of the release was given up, as bits.
     given_up: AtomicU64,
-    /// Nothing is left to await, and all calls are given up.
-    is_over: AtomicBool,
-    givers: Givers,
-    slot: Slot,
-    state: LateLock<State>,
 }
 
 /// The machine of an attempt, and what its decisions leave behind for its callers.
 pub(crate) struct State {
-    machine: AttemptMachine<BackendError>,
+    machine: AttemptMachine<BackendError, Option<Holder>>,
     /// The first round, once it is decided.
     first: Option<Result<(), Loss>>,
     /// The request has heard of the first round, and has the lock.
     is_taken: bool,
-    /// What nodes have answered to a first round after it was lost.
-    late: Vec<(NodeId, Outcome<BackendError>)>,
-    /// The holders that refused the first round.
-    holders: Vec<(NodeId, Holder)>,
     /// The latest extension that was won, and the latest that failed.
     extended: Option<RoundId>,
     failed: Option<Box<(RoundId, QuorumFailure)>>,
     lost: Option<Box<LeaseEnd>>,
+    /// The label of the process that revoked the lock; in the box, since hardly any is.
+    revoked: Option<Box<Option<Label>>>,
     released: Option<Result<(), ReleaseError>>,
     /// The extension with which the lock is left on the nodes, and how that ended.
     keeping: Option<RoundId>,
+    /// For how long, until that is asked of the nodes.
+    mark: Option<Ttl>,
     kept: Option<Result<(), ExtendError>>,
     /// After a lost round: each node has answered the undo, or has failed it.
     is_undone: bool,
@@ -97,13 +88,10 @@ pub(crate) struct State {
     is_closed: bool,
     renewal: Option<Renewing>,
     turn: Turn,
-    wakers: Wakers,
     /// The lease is counted as held by telemetry.
     is_counted: bool,
     /// When the last of the caller's results was there: what follows is background work.
     background_since: Option<Instant>,
-    /// What the timekeeper knows.
-    served: Option<Instant>,
 }
 
 /// A lease that is extended in the background, again and again.
@@ -118,11 +106,8 @@ struct Renewing {
     is_late: bool,
 }
 
-/// What happens to an attempt. (An extension has a result at once: `Attempt::extend`.)
-pub(crate) enum Input {
-    Reply(Tag, CallResult),
-    Due(Due),
-    Renew,
+/// How its own side ends an attempt. (To extend and to renew have results at once: `Shell::act`.)
+pub(crate) enum Wish {
     Release,
     /// The lease ends, and the lock stays on the nodes for this ttl.
     Keep(Ttl),
@@ -135,36 +120,17 @@ pub(crate) enum Input {
 }
 
 /// What is done after the lock is free.
-#[derive(Default)]
-pub(crate) struct Effects {
-    /// The reading of the clock, for inputs and callers that bring none: one for all under one lock.
-    now: Option<Instant>,
-    given_on: GivenOn,
-    wakers: Wakers,
-    wake: Wake,
-    events: Vec<Event>,
-    is_over: bool,
-}
-
-/// An event for telemetry, emitted when the lock is free: a subscriber may ask for the lease, or block.
-type Event = Box<dyn FnOnce(&Attempt) + Send>;
-
-impl Effects {
-    fn now(&mut self, attempt: &Attempt) -> Instant {
-        *self.now.get_or_insert_with(|| attempt.cluster().now())
-    }
-
-    /// Emits an event, where telemetry is on.
-    fn tell(&mut self, event: impl FnOnce(&Attempt) + Send + 'static) {
-        if telemetry::IS_ON {
-            self.events.push(Box::new(event));
-        }
-    }
-}
+type Effects = shell::Effects<State>;
 
 impl Attempt {
-    pub(crate) fn cluster(&self) -> &Cluster {
-        &self.manager.cluster
+    /// The attempts of a manager whose leases are held now.
+    pub(crate) fn all_held(cluster: &Cluster) -> impl Iterator<Item = Arc<Self>> {
+        let now = cluster.now();
+        let attempts = cluster.attempts.open().into_iter().filter_map(|entry| {
+            let entry: Arc<dyn Any + Send + Sync> = entry;
+            entry.downcast::<Self>().ok()
+        });
+        attempts.filter(move |attempt| attempt.is_held(now))
     }
 
     /// The fencing token of a lock that was won.
@@ -177,23 +143,13 @@ impl Attempt {
         self.won.get().map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
     }
 
-    /// The attempts of a manager whose leases are held now.
-    pub(crate) fn all_held(cluster: &Cluster) -> impl Iterator<Item = Arc<Self>> {
-        let now = cluster.now();
-        let attempts = cluster.attempts.open().into_iter().filter_map(|entry| {
-            let entry: Arc<dyn Any + Send + Sync> = entry;
-            entry.downcast::<Self>().ok()
-        });
-        attempts.filter(move |attempt| attempt.is_held(now))
-    }
-
     /// Whether the lock was won, and the lease has not ended. Takes no mutex.
     pub(crate) fn is_held(&self, now: Instant) -> bool {
         self.won.get().is_some() && self.end.check(now).is_ok()
     }
 
     /// Ends the lease, if it is held.
-    fn end_lease(&self, why: Why, now: Instant) {
+    fn end_lease(&self, why: End, now: Instant) {
         if self.is_held(now) {
             self.end.end(why, now);
         }
@@ -201,27 +157,23 @@ impl Attempt {
 }
 
 impl Actor for State {
-    type Input = (Input, Option<Instant>);
-    type Effects = Effects;
-    type Owner = Arc<Attempt>;
+    type Face = Face;
+    type Wish = Wish;
+    type GivenOn = GivenOn;
 
     fn handle(
         &mut self,
         attempt: &Arc<Attempt>,
-        (input, now): (Input, Option<Instant>),
+        input: Input<Wish>,
+        now: Instant,
         effects: &mut Effects,
     ) {
-        let now = now.unwrap_or_else(|| effects.now(attempt));
-        let is_time = matches!(input, Input::Due(Due::Time));
-        if matches!(
-            input,
-            Input::Release | Input::Keep(_) | Input::Leave(_) | Input::Detach | Input::Abandon
-        ) {
-            // The lease ends here.
-            self.wakers.move_into(&mut effects.wakers);
-        }
+        self.is_left |= matches!(input, Input::Wish(_));
+        effects.is_changed |=
+            matches!(input, Input::Wish(_) | Input::Due(Due::Close(_) | Due::Drain));
         match input {
-            Input::Reply(tag, result) => self.handle_reply(attempt, &tag, result, now, effects),
+            Input::Reply(tag, settled) => self.handle_reply(attempt, &tag, settled, now, effects),
+            Input::Push(tag) => self.machine.handle_push(tag.node, now),
             Input::Due(Due::Time) => self.handle_time(attempt, now, effects),
             Input::Due(Due::Renewal) => self.renew(attempt, now, effects),
             Input::Due(Due::Back(node)) => self.machine.handle_back(node, now),
@@ -233,73 +185,109 @@ impl Actor for State {
                 if self.keeping.is_none() {
                     self.machine.close(grace, now);
                 }
-                self.wakers.move_into(&mut effects.wakers);
             }
-            Input::Renew => {
-                if self.renewal.is_none() && !self.machine.has_ended() {
-                    self.renewal = Some(Renewing::default());
-                    self.plan_renewal(attempt, true, now);
-                }
-            }
-            Input::Release => {
-                self.is_left = true;
-                attempt.end_lease(Why::Released, now);
+            Input::Wish(Wish::Release) => {
+                attempt.end_lease(End::Released, now);
                 self.machine.release(now);
             }
-            Input::Keep(ttl) => self.keep(attempt, ttl, now),
-            Input::Leave(turn) => {
+            Input::Wish(Wish::Keep(ttl)) => self.keep(attempt, ttl, now, effects),
+            Input::Wish(Wish::Leave(turn)) => {
                 self.turn.take_back(turn);
-                self.leave(attempt, now);
+                self.background_since.get_or_insert(now);
+                attempt.end_lease(End::Released, now);
+                self.machine.cancel(now);
             }
-            Input::Detach => {
-                self.is_left = true;
-                attempt.end_lease(Why::Detached, now);
+            Input::Wish(Wish::Detach) => {
+                attempt.end_lease(End::Detached, now);
                 self.machine.detach(now);
-                if matches!(attempt.end.ended(), Some((Why::Detached, _))) {
+                if matches!(attempt.end.ended(), Some((End::Detached, _))) {
                     self.turn.end(&mut effects.given_on);
                 }
             }
-            Input::Abandon => {
-                self.is_left = true;
-                attempt.end.end(Why::Detached, now);
+            Input::Wish(Wish::Abandon) => {
+                attempt.end.end(End::Detached, now);
                 self.machine.abandon(now);
                 // If its round is not decided yet.
                 self.machine.cancel(now);
             }
         }
-        self.follow(attempt, now, effects);
-        // Else the timekeeper would spin.
-        debug_assert!(
-            !is_time || self.due().is_none_or(|due| due > now),
-            "a due time was served and stays"
-        );
     }
 
-    fn perform(attempt: &Arc<Attempt>, effects: Effects) {
-        effects.given_on.perform();
-        let attempts = &attempt.cluster().attempts;
-        attempts.wake(effects.wake);
-        effects.wakers.wake();
-        for event in effects.events {
-            event(attempt);
+    fn follow(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
+        // A look may have found the end before the machine has heard of it.
+        let is_held = !self.machine.has_ended() && self.keeping.is_none();
+        if attempt.won.get().is_some() && is_held && attempt.end.ended().is_some() {
+            self.machine.close(Duration::MAX, now);
         }
-        if effects.is_over {
-            attempts.remove(attempt.slot);
+        loop {
+            while let Some((node, action)) = self.machine.poll_send() {
+                match action {
+                    Action::Send(id, message) => {
+                        self.begin_call(attempt, id, message, now, effects)
+                    }
+                    Action::GiveUp(_) => self.give_up(attempt, node, now, effects),
+                }
+            }
+            let Some(decision) = self.machine.poll_decision() else { break };
+            self.decided(attempt, decision, now, effects);
+            effects.is_changed = true;
         }
-    }
-}
-
-impl Awaited for State {
-    fn time(now: Instant) -> Self::Input {
-        (Input::Due(Due::Time), Some(now))
-    }
-
-    fn wakers(&mut self) -> &mut Wakers {
-        &mut self.wakers
+        self.end_renewal(attempt, effects);
+        if telemetry::IS_ON {
+            let is_held = attempt.won.get().is_some() && attempt.end.ended().is_none();
+            if std::mem::replace(&mut self.is_counted, is_held) != is_held {
+                effects.tell(move |_| telemetry::held(is_held));
+            }
+        }
+        self.give_turn_on(attempt, now, effects);
+        for node in self.machine.awaits_back().iter() {
+            attempt.cluster().nodes.await_back(node, attempt.slot);
+        }
+        if self.machine.is_quiescent() && attempt.note_over(effects) {
+            self.cleaned_up(attempt, now, effects);
+        }
     }
 
     fn due(&self) -> Option<Instant> {
         let renewal = self.renewal.as_ref().and_then(|renewal| renewal.at);
         earlier(earlier(self.machine.next_timeout(), renewal), self.turn.due())
+    }
+
+    fn give_on(_: &Attempt, given_on: GivenOn) {
+        given_on.perform();
+    }
+
+    fn open_nodes(&self) -> NodeSet {
+        self.machine.open_nodes()
+    }
+
+    fn release_failure(&self, attempt: &Attempt, key: &Key) -> Option<QuorumFailure> {
+        attempt.claim.keys().contains(key).then(|| {
+            let (votes, waited) = self.machine.release_votes(attempt.cluster().now());
+            attempt.cluster().nodes.failure(&votes, waited)
+        })
+    }
+
+    fn is_given_up(face: &Face, tag: &Tag) -> bool {
+        let in_front = NodeSet::of_bits(face.given_up.load(Ordering::SeqCst));
+        in_front.contains(tag.node) && tag.kind != CallKind::Release
+    }
+
+    fn note_queued(face: &Face, tag: &Tag, is_queued: bool, is_late: bool) {
+        if tag.kind == CallKind::Release {
+            set_bit(&face.queued, tag.node, is_queued);
+            set_bit(&face.left_late, tag.node, is_late);
+        }
+    }
+}
+
+/// Puts a node into a set of bits, or takes it out. Mostly nothing changes, and a look is cheap.
+fn set_bit(nodes: &AtomicU64, node: NodeId, is_in: bool) {
+    let set = NodeSet::from_iter([node]);
+    if NodeSet::of_bits(nodes.load(Ordering::Relaxed)).contains(node) != is_in {
+        match is_in {
+            true => nodes.fetch_or(set.bits(), Ordering::Relaxed),
+            false => nodes.fetch_and(!set.bits(), Ordering::Relaxed),
+        };
     }
 }

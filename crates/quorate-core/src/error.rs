@@ -24,7 +24,7 @@ pub(crate) use self::quorum_failure::Writer;
 pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
 pub use self::with::{OnceError, Stopped, WithError};
 use crate::algorithm::lease::InvalidTtl;
-use crate::resource::{InvalidLabel, InvalidResource, Key};
+use crate::resource::{InvalidLabel, InvalidResource, Key, Label};
 use crate::seam::runtime::EntropyError;
 
 /// Shows an error that `main` may return as people read it.
@@ -151,7 +151,8 @@ impl LockError {
     }
 
     /// The label of the holder that the most nodes named, if it has one. With `Some`, the lock is held or was
-    /// wanted by that holder; how many nodes named it says [`QuorumFailure::holder`].
+    /// wanted by that holder; how many nodes named it says [`QuorumFailure::holder`]. A writer that waits has none: the
+    /// wait queue keeps random names, and to look for its label would cost each such request a command.
     #[must_use]
     pub fn held_by(&self) -> Option<&str> {
         match self {
@@ -346,6 +347,14 @@ pub enum LeaseEnd {
     NotHeld(QuorumFailure),
     /// It was held for as long as its hold limit allows.
     HoldLimit(Arc<[Key]>),
+    /// The lock was [revoked](crate::LockManager::revoke). As the reason of an extension that is refused, the lease may still
+    /// be valid.
+    Revoked {
+        /// The keys of the lock.
+        names: Arc<[Key]>,
+        /// The label of the process that revoked it, if it has one.
+        by: Option<Label>,
+    },
     /// The manager is drained or closed.
     Closed(Arc<[Key]>),
     /// The guard was released or dropped.
@@ -361,6 +370,7 @@ impl LeaseEnd {
         match self {
             Self::Expired { last: failure } | Self::NotHeld(failure) => failure.names(),
             Self::HoldLimit(names)
+            | Self::Revoked { names, .. }
             | Self::Closed(names)
             | Self::Released(names)
             | Self::Detached(names) => names,
@@ -373,6 +383,8 @@ impl LeaseEnd {
             Self::Expired { last } => return format!("the lease expired{}", last.after_colon()),
             Self::NotHeld(failure) => return format!("the keys are gone: {failure}"),
             Self::HoldLimit(_) => "the lease reached its hold limit",
+            Self::Revoked { by: Some(by), .. } => return format!("the lock was revoked by {by}"),
+            Self::Revoked { by: None, .. } => "the lock was revoked",
             Self::Closed(_) => "the lock manager is closed",
             Self::Released(_) => "the lock was released",
             Self::Detached(_) => "the lock was detached",
@@ -395,6 +407,7 @@ impl LeaseEnd {
             Self::Expired { .. } => Some("expired"),
             Self::NotHeld(_) => Some("not_held"),
             Self::HoldLimit(_) => Some("hold_limit"),
+            Self::Revoked { .. } => Some("revoked"),
             Self::Closed(_) | Self::Released(_) | Self::Detached(_) => None,
         }
     }
@@ -488,14 +501,11 @@ impl AdoptError {
 
 /// Why a lock was not revoked or deleted. Nothing was sent.
 ///
-/// What single nodes failed with is in the [`Revocation`](crate::Revocation).
+/// What single nodes failed with is in the [`Revocation`](crate::operators::Revocation).
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RevokeError {
     /// The name cannot be locked, or is reserved (V4).
     #[error(transparent)]
     Invalid(#[from] InvalidResource),
-    /// There is no randomness for the token that replaces that of the holder.
-    #[error(transparent)]
-    Entropy(#[from] EntropyError),
 }

@@ -14,27 +14,29 @@
 //! | 8 | [`over/blocking`](LockRequest::lock_blocking) | locks for threads without async |
 //! | 8 | [`over/lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
 //! | 8 | [`over/any`](LockManager::lock_any) | the names of permits, and of one of several locks |
+//! | 8 | [`over/several`](LockRequest::several) | several permits at once |
 //! | 8 | [`over/once`](LockManager::once_per) | work that is done once per period |
 //! | 8 | [`over/fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
-//! | 8 | [`over/operators/revoke`](Revocation) | a lock that is taken away, and what each node kept of it |
-//! | 8 | [`over/operators/check`](Check) | the report of each node about itself, with its problems |
-//! | 8 | [`over/operators/inspect`](Inspection) | a look from outside at a lock |
-//! | 8 | [`over/operators/readiness`](Readiness) | what is known of the nodes without asking them |
+//! | 8 | [`over/operators`](operators) | what operators and start-ups ask, and the types of it |
+//! | 8 | [`over/operators/revoke`](operators::Revocation) | a lock that is taken away, and what each node kept of it |
+//! | 8 | [`over/operators/check`](operators::Check) | the report of each node about itself, with its problems |
+//! | 8 | [`over/operators/inspect`](operators::Inspection) | a look from outside at a lock |
+//! | 8 | [`over/operators/readiness`](operators::Readiness) | what is known of the nodes without asking them |
 //! | 8 | `over/access` | the private things that this floor needs |
 //! | 7 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `leases`, `close` |
 //! | 7 | [`manager/request`](LockRequest) | what a user asks for; awaited, it gives a guard |
 //! | 7 | [`manager/guard`](LockGuard) | the RAII value that releases on drop |
 //! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
 //! | 6 | `acquire` | a loop for each kind of request: rounds at the nodes, and the waits between them |
-//! | 5 | [`attempt/lease`](Lease) | the view of an attempt that its holder has: the end, the lost signal, extension |
-//! | 5 | `attempt` | the life of one token: each reply, due time and wish is one input, handled at once |
+//! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it; decides nothing |
+//! | 5 | `attempt` | the life of one token: each reply, due time and wish is one input, handled at once; in it `renewing`, `keep` and `risk` (a failed extension, a revoke) |
 //! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key |
 //! | 4 | `turns/readers` | the readers of a manager that wait: those of one lock share an entry |
 //! | 4 | `turns/remote_wait` | the wait between processes for one key |
+//! | 3 | `cluster/shell` | the machine room of an attempt and of a wait: input, follow, effects, and who waits |
 //! | 3 | `cluster` | what all floors above share: settings, runtime, nodes, open attempts |
 //! | 3 | `cluster/nodes` | the configured nodes, with the health and the server id of each |
 //! | 3 | `cluster/attempts` | all attempts and waits that are not over, and the timekeeper |
-//! | 3 | `cluster/shell/waiting` | a caller that waits for something that a state will have, with a timer of its own |
 //! | 3 | `cluster/shell/wakers` | the tasks that wait for a change of one state |
 //! | 3 | `cluster/shell/late` | a mutex that a reply never waits for: what comes while it is locked stands in a list |
 //! | 2 | [`telemetry`] | events and figures |
@@ -47,7 +49,7 @@
 //! | 0 | [`algorithm`] | the pure machines: no async, no clock, no randomness, no I/O |
 //!
 //! To learn how a lock works, read `docs/how-it-works.md` of this crate, then
-//! `acquire/plain.rs`, [`algorithm::attempt`] and `attempt.rs`. Codes such as C3 are the rules of `tests/README.md`. The
+//! `acquire/plain.rs`, [`algorithm::attempt`] and `attempt.rs`. Codes such as C3 are the rules of `tests/RULES.md`. The
 //! *gate* is the node that keeps the wait queue of a lock.
 //!
 //! # Invariants
@@ -100,17 +102,15 @@ pub use algorithm::fence::FencingToken;
 pub use attempt::lease::Lease;
 pub use error::{
     AdoptError, Answer, BuildError, ExtendError, InvalidRequest, LeaseEnd, LockError, NodeAnswer,
-    OnceError, QuorumFailure, ReleaseError, RevokeError, Stopped, WithError, lost,
+    OnceError, QuorumFailure, ReleaseError, Stopped, WithError, lost,
 };
 pub use manager::detached::{DetachedLock, InvalidRecord};
 pub use manager::guard::LockGuard;
 pub use manager::request::LockRequest;
 pub use manager::{CloseReport, LockManager, LockManagerBuilder};
 pub use over::fenced_cell::{FencedCell, StaleToken};
-pub use over::operators::check::{Check, CheckRequest, NodeReport, Problem};
-pub use over::operators::inspect::{Inspection, KeyState, LockState, NodeView};
-pub use over::operators::readiness::{NodeReadiness, Readiness};
-pub use over::operators::revoke::Revocation;
+pub use over::operators;
+pub use over::several::Permits;
 pub use resource::{IntoResource, IntoResources, InvalidResource};
 pub use seam::backend::{BackendError, BackendErrorKind, LockBackend, RestartGuard};
 pub use seam::runtime::Runtime;

@@ -81,9 +81,9 @@ impl LockManager {
         self.request(resources.into_resources())
     }
 
-    /// Acquires `resources` for reading: other readers may hold them at the same time, a lock may not.
+    /// Acquires `resources` as one of several readers. It is a lock, and reads no data.
     ///
-    /// Returns a request, as [`lock`](Self::lock) does, which is the writer. It waits while a lock is held, and excludes
+    /// Other readers may hold them at the same time, a lock may not. Returns a request, as [`lock`](Self::lock) does, which is the writer. It waits while a lock is held, and excludes
     /// every lock on the same names, also that of another Redlock library. Each reader has a token and a ttl of its own,
     /// is renewed, lost and released by itself, and can be labelled, detached and adopted.
     ///

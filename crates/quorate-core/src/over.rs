@@ -8,4 +8,5 @@ mod blocking;
 pub(crate) mod fenced_cell;
 mod lead;
 mod once;
-pub(crate) mod operators;
+pub mod operators;
+pub(crate) mod several;

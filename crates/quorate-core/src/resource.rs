@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use self::label::{InvalidLabel, Label};
 pub use self::token::Token;
-pub(crate) use self::token::{is_mark, label_of};
+pub(crate) use self::token::{is_mark, is_revoked, label_of};
 
 /// The name of what a user locks: 1 byte to 1 MiB, of any values.
 ///
@@ -70,6 +70,14 @@ pub enum InvalidResource {
     /// One of no [permits](crate::LockManager::permit) was asked for.
     #[error("0 permits leave nothing to hold")]
     NoPermits,
+    /// [Several](crate::LockRequest::several) of the permits are wanted: none, or more than there are.
+    #[error("{wanted} of {permits} permits cannot be held")]
+    Several {
+        /// How many are wanted.
+        wanted: usize,
+        /// How many there are.
+        permits: usize,
+    },
     /// The name begins with `quorate:`, or the key contains `:quorate:`. Both are reserved for helper keys.
     #[error("a name that begins with \"quorate:\" or contains \":quorate:\" cannot be locked")]
     Reserved,

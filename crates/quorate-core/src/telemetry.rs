@@ -15,6 +15,7 @@
 //! | `node recovered` | info | a failing node replies, and has not failed for 5 s | `node`, `operation`, `after` |
 //! | `node lacks operation` | warn | a node cannot watch keys or keep a wait queue, or its user may not | `node`, `operation`, `kind`, `error` |
 //! | `runtime ended` | warn | a node connects again because the runtime of its last connection has ended | `node`, `remedy` |
+//! | `node list changed` | info | the nodes of a group of clients are others than `node` kept until now | `group`, `node`, `before`, `now` |
 //! | `process stopped` | warn | a timer of a manager is late by more than a node timeout | `late` |
 //! | `lost` | warn | a lease ends before its holder released it | `keys`, `reason`, `held`, `error` |
 //! | `not kept` | warn | a lock was to stay on the nodes after its lease, and no quorum keeps it | `keys`, `error` |
@@ -106,7 +107,7 @@ use self::fields::{Keys, Short, shown};
 use self::figures::*;
 #[cfg(feature = "tracing")]
 use self::span::InSpan;
-use crate::resource::Key;
+use crate::resource::{Key, Label};
 use crate::seam::backend::BackendError;
 
 /// Emits an event, with the feature `tracing`.
@@ -211,6 +212,17 @@ pub(crate) fn not_extended(keys: &[Key], took: Duration, left: Duration, failure
 pub(crate) fn lost(keys: &[Key], reason: &'static str, held: Duration, error: &dyn Display) {
     event!(warn, keys = %Keys(keys), reason, held = %Short(held), %error, "lost");
     record!(count_by(LOST, "reason", reason), time(HOLD, held));
+}
+
+/// A lock was revoked while its lease is valid for the time `left`.
+pub(crate) fn revoked(keys: &[Key], by: Option<&Label>, left: Duration) {
+    event!(
+        info,
+        keys = %Keys(keys),
+        by = by.map(tracing::field::display),
+        left = %Short(left),
+        "revoked"
+    );
 }
 
 /// A release was decided, or left to the background: then `took` is `None`.
@@ -340,6 +352,11 @@ pub(crate) fn node_cannot(node: &str, operation: &'static str, error: &BackendEr
 pub fn runtime_ended(node: &str) {
     let remedy = "own_thread() keeps connections for longer than a runtime";
     event!(warn, node, remedy, "runtime ended");
+}
+
+/// Emits `node list changed`. For a backend that keeps on `node` which nodes the clients of a group have.
+pub fn node_list_changed(group: &str, node: &str, before: &str, now: &str) {
+    event!(info, group, node, before, now, "node list changed");
 }
 
 #[cfg(feature = "tracing")]

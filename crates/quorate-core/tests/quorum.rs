@@ -101,7 +101,7 @@ impl Rig {
     fn reply(&mut self, call: CallId, answer: Answer) {
         let outcome = match answer {
             Granted => Outcome::Granted(None),
-            Refused => Outcome::Refused,
+            Refused => Outcome::Refused(()),
             Unknown => Outcome::Failed(()),
         };
         self.attempt.handle_reply(call, outcome, self.now);

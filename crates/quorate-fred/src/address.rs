@@ -23,7 +23,7 @@ pub(crate) fn parse(address: &str) -> Result<Config, ConnectError> {
         }
     };
     if lacks_password(&config) {
-        return Err(invalid(NO_PASSWORD));
+        return Err(ConnectError::no_password(address));
     }
     Ok(with_tls_name(config))
 }
@@ -62,9 +62,6 @@ fn unix(address: &str, rest: &str) -> Result<Config, ConnectError> {
 fn unix(address: &str, _: &str) -> Result<Config, ConnectError> {
     Err(ConnectError::missing_feature(address, "unix-sockets"))
 }
-
-/// What is wrong with a login that fred would leave out: commands would run as another user.
-pub(crate) const NO_PASSWORD: &str = "a user needs a password; any will do for nopass";
 
 /// Whether there is a user without a password, which fred leaves out.
 pub(crate) fn lacks_password(config: &Config) -> bool {
@@ -177,6 +174,8 @@ mod tests {
         assert_eq!(tls_name("rediss://[::1]:7000").as_deref(), Some("::1"));
         assert_eq!(tls_name("rediss://localhost").as_deref(), None, "the host itself");
     }
+
+    const NO_PASSWORD: &str = "a user needs a password; any will do for nopass";
 
     #[cfg(feature = "unix-sockets")]
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use fred::types::config::Config;
 use quorate_core::runtime::TokioRuntime;
 use quorate_protocol::{
-    ConnectError, Connections, CredentialSource, Credentials, Limits, RedisNode,
+    ConnectError, Connections, CredentialSource, Credentials, Dial as _, Limits, NodeGroup,
+    RedisNode,
 };
 use tokio::runtime::Handle;
 
@@ -41,24 +42,18 @@ pub fn connect(
 
 /// Starts to make nodes with other settings than those of [`connect`].
 pub fn builder() -> Builder {
-    Builder { limits: Limits::default(), home: Home::Current, credentials: None }
+    Builder::default()
 }
 
 /// Settings for nodes. Made by [`builder`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a builder makes no nodes until `connect` or `build`"]
 pub struct Builder {
     limits: Limits,
-    home: Home,
+    /// Where connections live; `None` is where the nodes are made.
+    runtime: Option<TokioRuntime>,
     credentials: Option<CredentialSource>,
-}
-
-/// Where connections live.
-#[derive(Clone, Debug)]
-enum Home {
-    Current,
-    Handle(Handle),
-    HelperThread,
+    group: Option<NodeGroup>,
 }
 
 impl Builder {
@@ -113,13 +108,32 @@ impl Builder {
         self
     }
 
+    /// Notices clients with other nodes: each node keeps a list of all nodes of the group `name`, and has no vote for a client
+    /// whose list differs by more than one node more or less ([`Stranger`](quorate_core::BackendErrorKind::Stranger)).
+    ///
+    /// Two clients whose majorities have no node in common both hold a lock. The lists are compared at each new connection: a
+    /// lock costs no command more. A node that has lost its data is not on the list any more, and has no vote until
+    /// [`new_group`](Self::new_group) says so. A list is complete once each node was reached, and one builder makes the nodes
+    /// of one list. What is not noticed stands on the page *Running the nodes* of the guide.
+    pub fn group(mut self, name: impl Into<String>) -> Self {
+        self.group = Some(NodeGroup::new(name, false));
+        self
+    }
+
+    /// As [`group`](Self::group), and makes the nodes of this client those of the group, whatever they were. For an operator
+    /// who has looked: until all other clients have the same list, two may hold one lock.
+    pub fn new_group(mut self, name: impl Into<String>) -> Self {
+        self.group = Some(NodeGroup::new(name, true));
+        self
+    }
+
     /// Puts the connections on one helper thread of the process, which outlives all runtimes.
     ///
     /// For nodes that are used from several runtimes in turn, such as a `static` in tests, or that the workers of
     /// actix-web share. A lock and its release by one task take 1.6 to 1.8 times as long there; with many tasks
     /// there are 0.8 to 1.1 times as many a second.
     pub fn own_thread(mut self) -> Self {
-        self.home = Home::HelperThread;
+        self.runtime = Some(TokioRuntime::on_helper_thread());
         self
     }
 
@@ -127,7 +141,7 @@ impl Builder {
     ///
     /// By default it is the one in which the nodes are made; see [Runtimes](crate#runtimes).
     pub fn tokio(mut self, runtime: Handle) -> Self {
-        self.home = Home::Handle(runtime);
+        self.runtime = Some(TokioRuntime::of(runtime));
         self
     }
 
@@ -154,15 +168,13 @@ impl Builder {
     }
 
     fn node(&self, dial: FredDial) -> FredNode {
-        let runtime = match &self.home {
-            Home::Current => TokioRuntime::new(),
-            Home::Handle(handle) => TokioRuntime::of(handle.clone()),
-            Home::HelperThread => TokioRuntime::on_helper_thread(),
-        };
-        let dial = match &self.credentials {
+        let runtime = self.runtime.clone().unwrap_or_default();
+        let mut dial = match &self.credentials {
             Some(source) => dial.with_credentials(source.clone()),
             None => dial,
         };
+        dial.member =
+            self.group.as_ref().map(|group| group.member(&dial.name(), self.limits.connect));
         FredNode::new(dial, runtime, self.limits)
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use fred::types::RespVersion;
 use fred::types::config::{Blocking, Config, ConnectionConfig, TcpConfig, UnresponsiveConfig};
-use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{ConnectError, CredentialSource, Dial, Push};
+use quorate_core::BackendError;
+use quorate_protocol::{ConnectError, CredentialSource, Dial, Member, Push, lacks_resp3};
 use socket2::TcpKeepalive;
 
-use crate::address::{NO_PASSWORD, lacks_password, name_of, parse};
+use crate::address::{lacks_password, name_of, parse};
 use crate::connection::FredConnection;
 
 /// Makes connections to one node with fred. `Debug` shows its name and no secret.
@@ -20,6 +20,8 @@ pub struct FredDial {
     name: String,
     config: Config,
     credentials: Option<CredentialSource>,
+    /// Of a node in a group of clients.
+    pub(crate) member: Option<Member>,
 }
 
 impl FredDial {
@@ -31,7 +33,7 @@ impl FredDial {
     pub fn at(address: &str) -> Result<Self, ConnectError> {
         let config = parse(address)?;
         let name = name_of(&config)?;
-        Ok(Self { name, config, credentials: None })
+        Ok(Self { name, config, credentials: None, member: None })
     }
 
     /// The node of a configuration of fred: for TLS settings, say, or a credential provider.
@@ -46,9 +48,9 @@ impl FredDial {
     pub fn new(config: Config) -> Result<Self, ConnectError> {
         let name = name_of(&config)?;
         if lacks_password(&config) {
-            return Err(ConnectError::invalid(&name, NO_PASSWORD));
+            return Err(ConnectError::no_password(&name));
         }
-        Ok(Self { name, config, credentials: None })
+        Ok(Self { name, config, credentials: None, member: None })
     }
 
     /// Asks `source` for the login of each new connection. That of the configuration is not used.
@@ -107,11 +109,18 @@ impl Dial for FredDial {
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<FredConnection, BackendError> {
-        let (config, push) = (self.config().await?, Arc::new(push));
-        match Self::open(config.clone(), RespVersion::RESP3, Arc::clone(&push)).await {
-            Err(error) if lacks_resp3(&error) => Self::open(config, RespVersion::RESP2, push).await,
-            outcome => outcome,
-        }
+        let connecting = async {
+            let (config, push) = (self.config().await?, Arc::new(push));
+            match Self::open(config.clone(), RespVersion::RESP3, Arc::clone(&push)).await {
+                Err(error) if lacks_resp3(&error) => {
+                    Self::open(config, RespVersion::RESP2, push).await
+                }
+                outcome => outcome,
+            }
+        };
+        let Some(member) = &self.member else { return connecting.await };
+        let (connection, admission) = member.admit(connecting).await?;
+        Ok(connection.admitted(admission))
     }
 }
 
@@ -123,14 +132,6 @@ fn inline(part: &str) -> String {
     }
     let escaped: String = part.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
     format!("\"{escaped}\"")
-}
-
-/// Whether `HELLO` is unknown, or refuses this version: a server before version 6, or a proxy.
-///
-/// Valkey 9 asks for the login before it looks for the command, so `NOAUTH` may mean that, too.
-fn lacks_resp3(error: &BackendError) -> bool {
-    let told = error.to_string();
-    error.kind() == BackendErrorKind::Script || told.contains("NOPROTO") || told.contains("NOAUTH")
 }
 
 /// One attempt, and no timeout but the end of the connection.

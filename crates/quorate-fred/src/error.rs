@@ -2,6 +2,7 @@
 
 use fred::error::{Error, ErrorKind};
 use quorate_core::{BackendError, BackendErrorKind};
+use quorate_protocol::HUNG_UP;
 
 /// The error of a command or a connection, with that of fred as its source.
 ///
@@ -13,15 +14,11 @@ pub(crate) fn of_client(error: &Error) -> BackendError {
 }
 
 /// Why a connection ended that has had no reply.
-///
-/// A server that turns a client away hangs up at once, and its reason may get lost.
 pub(crate) fn of_first_reply(error: &Error) -> BackendError {
     if !HANGS_UP.iter().any(|word| error.details().contains(word)) {
         return of_client(error);
     }
-    let text = "the node closed the connection before it replied to anything: it may be at maxclients or in \
-                protected mode, expect TLS, or be no Redis";
-    of_client(&Error::new(error.kind().clone(), text))
+    of_client(&Error::new(error.kind().clone(), HUNG_UP))
 }
 
 /// Whether an error of a typed method is the server's reply.

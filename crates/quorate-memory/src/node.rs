@@ -70,7 +70,7 @@ pub struct MemoryNode {
 }
 
 /// What a node can do, and what the error says where it cannot.
-const ABILITIES: [(Capabilities, &str); 10] = [
+const ABILITIES: [(Capabilities, &str); 11] = [
     (Capabilities::ORDERED, "this node keeps no order"),
     (Capabilities::FENCING, "this node keeps no fencing numbers"),
     (Capabilities::GUARD, "this node has no restart guard"),
@@ -81,6 +81,7 @@ const ABILITIES: [(Capabilities, &str); 10] = [
     (Capabilities::REVOKE, "this node cannot revoke a lock"),
     (Capabilities::DESCRIBE, "this node does not describe itself"),
     (Capabilities::SHARED, "this node keeps no readers"),
+    (Capabilities::PUSH, "this node does not push"),
 ];
 
 /// The union of the abilities that fulfil a condition.
@@ -96,8 +97,14 @@ impl MemoryNode {
             process: Arc::new(Process::new(name.into(), Arc::new(runtime))),
             client: None,
             connection: Arc::default(),
-            capabilities: abilities(|_| true),
+            capabilities: abilities(|one| one != Capabilities::PUSH),
         }
+    }
+
+    /// The same node as a client with client tracking uses it: a lease hears at once that its key was written.
+    #[must_use]
+    pub fn pushing(&self) -> Self {
+        Self { capabilities: self.capabilities | Capabilities::PUSH, ..self.clone() }
     }
 
     /// `count` healthy, empty nodes: `memory-1` and so on.
@@ -164,7 +171,8 @@ impl MemoryNode {
         state.store.clear();
         state.observe(Observed::LostData);
         let watches = state.watches.take_all();
-        self.process.push(state, watches);
+        let leases = state.watches.take_leases(|_, _| true);
+        self.process.push(state, watches, leases);
     }
 
     /// Keeps a copy of the data, as a background save does.
@@ -189,7 +197,15 @@ impl MemoryNode {
         state.promotion = format!("{}:1", new_id(&*self.process.runtime)).into();
         state.observe(Observed::LostData);
         let watches = state.watches.take_all();
-        self.process.push(state, watches);
+        let leases = state.watches.take_leases(|_, _| true);
+        self.process.push(state, watches, leases);
+    }
+
+    /// Pushes to each lease that is registered, though nothing has changed: as a server with a full tracking table does.
+    pub fn push_for_nothing(&self) {
+        let mut state = self.process.lock();
+        let leases = state.watches.take_leases(|_, _| true);
+        self.process.push(state, Vec::new(), leases);
     }
 
     /// Adds a rule for the messages to and from this node.
@@ -276,7 +292,7 @@ impl MemoryNode {
     fn change(&self, act: impl FnOnce(&mut Store)) {
         let mut state = self.process.lock();
         act(&mut state.store);
-        self.process.push_changes(state);
+        self.process.push_changes(state, None);
     }
 
     fn look<T>(&self, at: impl FnOnce(&Store, Instant) -> T) -> T {

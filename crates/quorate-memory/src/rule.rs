@@ -41,6 +41,9 @@ pub enum Operation {
     Raise,
     /// `release`.
     Release,
+    /// A look at the keys of a lock that is held, and the push that a lease is told by. What a rule does to replies, it does to
+    /// the push.
+    Look,
     /// `inspect`.
     Inspect,
     /// `revoke`.
@@ -84,6 +87,7 @@ impl Operation {
                 (Self::Acquire, fencing | guard | shared(claim))
             }
             Called::Extend(claim, _) => (Self::Extend, shared(claim)),
+            Called::Look(_) => (Self::Look, Capabilities::PUSH),
             Called::Raise(..) => (Self::Raise, Capabilities::FENCING),
             Called::Release(claim, options) => {
                 let fencing = options.raise_to.map_or(NONE, |_| Capabilities::FENCING);

@@ -41,6 +41,12 @@ impl ConnectError {
         Self::InvalidAddress { address: without_secrets(address), reason: reason.to_owned() }
     }
 
+    /// The error of a user without a password: clients leave such a user out, and commands would run as another one.
+    #[must_use]
+    pub fn no_password(address: &str) -> Self {
+        Self::invalid(address, "a user needs a password; any will do for nopass")
+    }
+
     /// The error of an address that needs `feature`.
     #[must_use]
     pub fn missing_feature(address: &str, feature: &'static str) -> Self {

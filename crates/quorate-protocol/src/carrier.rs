@@ -10,7 +10,7 @@ pub trait Carrier: fmt::Debug + Send + Sync + 'static {
     /// What errors and events call the node: its address without secrets (A6).
     fn name(&self) -> Cow<'_, str>;
 
-    /// Which of [`Capabilities::ORDERED`] and [`Capabilities::WATCH`] it has.
+    /// Which of [`Capabilities::ORDERED`], [`Capabilities::WATCH`] and [`Capabilities::PUSH`] it has.
     fn capabilities(&self) -> Capabilities;
 
     /// Starts a call and returns, as [`LockBackend::begin`](quorate_core::LockBackend::begin) does.

@@ -3,11 +3,16 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::future::ready;
+use std::time::Duration;
 
-use quorate_core::BackendError;
+use quorate_core::{BackendError, BackendErrorKind};
+use tokio::time::timeout;
 
 use crate::command::Command;
-use crate::value::{Push, Value};
+use crate::value::{Push, Value, no_reply, read};
+
+/// How long no reply has come when [`Dial::has_moved`] is asked, and between two questions.
+pub const SILENT: Duration = Duration::from_millis(500);
 
 /// Makes one connection, and the next one after it has ended.
 pub trait Dial: fmt::Debug + Send + Sync + 'static {
@@ -84,6 +89,22 @@ pub trait Connection: Send + Sync + 'static {
         commands: Vec<Self::Command>,
     ) -> impl Future<Output = Vec<Result<Value, BackendError>>> + Send;
 
+    /// Sends one command alone. An error reply is an error.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`send`](Self::send), and the meaning of an error reply.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`send`](Self::send).
+    fn ask(
+        &self,
+        command: Self::Command,
+    ) -> impl Future<Output = Result<Value, BackendError>> + Send {
+        async { read(self.send(vec![command]).await.pop().unwrap_or_else(no_reply)) }
+    }
+
     /// Whether the connection has ended. Once true, it stays true, and every [`send`](Self::send) ends.
     fn is_closed(&self) -> bool;
 
@@ -92,4 +113,24 @@ pub trait Connection: Send + Sync + 'static {
     fn receives_pushes(&self) -> bool {
         true
     }
+}
+
+/// Awaits what is to come within `limit`.
+///
+/// # Errors
+///
+/// [`BackendErrorKind::TimedOut`], with the text *no `what` within `limit`*; or that of the future.
+///
+/// # Cancel safety
+///
+/// Dropping the future drops the one in it.
+pub async fn within<T>(
+    limit: Duration,
+    what: &str,
+    future: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    timeout(limit, future).await.unwrap_or_else(|_| {
+        let text = format!("no {what} within {limit:?}");
+        Err(BackendError::new(BackendErrorKind::TimedOut, text))
+    })
 }

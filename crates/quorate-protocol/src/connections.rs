@@ -16,21 +16,15 @@ use crate::handshake::Purpose;
 /// Clones share the connections, which end with the last of them.
 #[derive(Debug)]
 pub struct Connections<D: Dial> {
-    both: Arc<Both<D>>,
-}
-
-#[derive(Debug)]
-struct Both<D: Dial> {
-    commands: Batcher<D>,
-    watches: Batcher<D>,
+    /// For commands, and for watches.
+    both: Arc<(Batcher<D>, Batcher<D>)>,
 }
 
 impl<D: Dial> Connections<D> {
     pub(crate) fn new(dial: D, runtime: TokioRuntime, limits: Limits) -> Self {
         let dial = Arc::new(dial);
         let batcher = |purpose| Batcher::new(Arc::clone(&dial), runtime.clone(), purpose, limits);
-        let (commands, watches) = (batcher(Purpose::Commands), batcher(Purpose::Watches));
-        Self { both: Arc::new(Both { commands, watches }) }
+        Self { both: Arc::new((batcher(Purpose::Commands), batcher(Purpose::Watches))) }
     }
 }
 
@@ -42,17 +36,17 @@ impl<D: Dial> Clone for Connections<D> {
 
 impl<D: Dial> Carrier for Connections<D> {
     fn name(&self) -> Cow<'_, str> {
-        self.both.commands.name()
+        self.both.0.name()
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::ORDERED | Capabilities::WATCH
+        Capabilities::ORDERED | Capabilities::WATCH | Capabilities::PUSH
     }
 
     fn begin(&self, call: Call) -> Result<(), NotSent> {
         match call.operation() {
-            Operation::Watch { .. } => self.both.watches.begin(call),
-            _ => self.both.commands.begin(call),
+            Operation::Watch { .. } => self.both.1.begin(call),
+            _ => self.both.0.begin(call),
         }
     }
 }

@@ -24,6 +24,20 @@ pub fn error_of_reply(reply: &str) -> BackendError {
     BackendError::new(kind, text)
 }
 
+/// Whether a connection failed because the server has no `HELLO`, or not RESP3: one before version 6, or a proxy.
+///
+/// Valkey 9 asks for the login before it looks for the command, so `NOAUTH` may mean that, too.
+#[must_use]
+pub fn lacks_resp3(error: &BackendError) -> bool {
+    let text = error.to_string();
+    error.kind() == Kind::Script || text.contains("NOPROTO") || text.contains("NOAUTH")
+}
+
+/// The text of a connection that ended without any reply: a server that turns a client away hangs up at once, and its
+/// reason may get lost.
+pub const HUNG_UP: &str = "the node closed the connection before it replied to anything: it may be at maxclients or in \
+                           protected mode, expect TLS, or be no Redis";
+
 /// Whether the user may not run the command, or the server does not have it.
 ///
 /// An error about the key is neither: it says nothing of other keys. The words are those of Redis 6 to 8 and

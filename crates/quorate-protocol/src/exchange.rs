@@ -4,8 +4,9 @@ use quorate_core::backend::{CallResult, Operation};
 
 use crate::connection::Connection;
 use crate::features::Features;
-use crate::handshake::{loads, no_reply};
+use crate::handshake::loads;
 use crate::operation::{self, Step};
+use crate::value::no_reply;
 
 /// Carries `operation` out on `connection`, and returns the answer to its call.
 ///

@@ -25,6 +25,8 @@ pub struct Features {
     pub(crate) names_holder: bool,
     /// Whether the server has loaded the scripts that run while its memory is full.
     pub(crate) runs_when_full: bool,
+    /// Whether the connection has client tracking, so that the server pushes changes of keys that were read.
+    pub(crate) tracks: bool,
     /// The server has lost a script. All are loaded again in front of the next commands.
     pub(crate) must_load: bool,
     /// When the server writes its log to the disk, as it told last.
@@ -42,6 +44,7 @@ impl Features {
             server: None,
             names_holder: false,
             runs_when_full: false,
+            tracks: false,
             must_load: false,
             fsync: None,
             lacks: Vec::new(),
@@ -80,6 +83,7 @@ impl Features {
                 | Operation::Refresh { .. }
                 | Operation::Watch { .. }
                 | Operation::Inspect { .. }
+                | Operation::Look(_)
                 | Operation::ServerId
         );
         if is_optional && may_not_run(error) && self.lack_of(operation).is_none() {

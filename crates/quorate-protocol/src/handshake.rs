@@ -8,13 +8,13 @@ use crate::connection::Connection;
 use crate::error_reply::{because, error_of_reply, may_not_run};
 use crate::features::{self, CompareAndDelete, Features};
 use crate::operation::{SCRIPTS, WHEN_FULL};
-use crate::script::{By, Script};
-use crate::value::{Value, read};
+use crate::script::{By, Script, script};
+use crate::value::{Value, no_reply, read};
 
 /// What a connection is for, which decides what the server is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// All commands.
+    /// All commands, with client tracking where the server has it.
     Commands,
     /// Watches only, with client tracking.
     Watches,
@@ -23,7 +23,7 @@ pub(crate) enum Purpose {
 /// Calls GET, DEL, PTTL and PEXPIRE. Returns 1, or the errors with the names of the commands in front.
 ///
 /// The release script alone would not get beyond its GET on a key that does not exist.
-static PROBE: Script = Script::new(include_str!("../scripts/probe.lua"));
+static PROBE: Script = script!("probe");
 
 /// The beginning of a key that no other connection has. It is gone when the handshake is over, or a millisecond later.
 const KEY: &str = "quorate:probe";
@@ -43,6 +43,12 @@ pub async fn handshake(connection: &impl Connection) -> Result<Features, Backend
     read_features(connection.send(questions()).await)
 }
 
+/// Switches client tracking on. `NOLOOP`: a change by this connection is pushed to others only.
+fn track<C: Command>(no_loop: bool) -> C {
+    let command = C::new("CLIENT", 24).arg("TRACKING").arg("ON");
+    if no_loop { command.arg("NOLOOP") } else { command }
+}
+
 impl Purpose {
     /// As [`handshake`]; for watches it switches client tracking on.
     pub(crate) async fn handshake<C: Connection>(
@@ -50,17 +56,23 @@ impl Purpose {
         connection: &C,
     ) -> Result<Features, BackendError> {
         match self {
-            Self::Commands => handshake(connection).await,
+            Self::Commands => {
+                let mut commands = questions();
+                let receives = connection.receives_pushes();
+                commands.extend(receives.then(|| track(true)));
+                let mut replies = connection.send(commands).await;
+                let tracks = receives.then(|| replies.pop()).flatten();
+                let mut features = read_features(replies)?;
+                features.tracks = tracks.is_some_and(|reply| read(reply).is_ok());
+                Ok(features)
+            }
             Self::Watches if !connection.receives_pushes() => {
                 Err(BackendError::unsupported("nothing can be watched without RESP3"))
             }
             Self::Watches => {
-                let tracking = C::Command::new("CLIENT", 16).arg("TRACKING").arg("ON");
-                let reply = connection.send(vec![tracking]).await.pop();
-                match read(reply.unwrap_or_else(no_reply)) {
-                    Ok(_) => Ok(Features::new(Ok(By::Sha))),
-                    Err(error) => Err(because("this node cannot watch keys", &error)),
-                }
+                let told = connection.ask(track(false)).await;
+                told.map_err(|error| because("this node cannot watch keys", &error))?;
+                Ok(Features::new(Ok(By::Sha)))
             }
         }
     }
@@ -184,8 +196,4 @@ fn has_compare_and_delete(answer: Result<Value, BackendError>) -> Result<bool, B
         // `Other`: another server's command of this name.
         Err(error) => Ok(!may_not_run(&error) && error.kind() != BackendErrorKind::Other),
     }
-}
-
-pub(crate) fn no_reply() -> Result<Value, BackendError> {
-    Err(BackendError::new(BackendErrorKind::Protocol, "a reply is missing"))
 }

@@ -19,6 +19,7 @@
 //! | 1 | `connection` | what a client brings |
 //! | | `carrier` | what carries calls to one node |
 //! | | `features` | what is known of a server |
+//! | | `group` | whether a connection leads to a node that all clients have |
 //! | | `script` | a Lua script and its SHA-1 |
 //! | | `tracking` | the watched keys of one connection |
 //! | 0 | `error_reply` `command` `value` | what an error reply means; plain values |
@@ -38,6 +39,7 @@ mod credentials;
 mod error_reply;
 mod exchange;
 mod features;
+mod group;
 mod handshake;
 mod node;
 mod operation;
@@ -49,12 +51,13 @@ pub use address::{ConnectError, Scheme, without_secrets};
 pub use batcher::Limits;
 pub use carrier::Carrier;
 pub use command::{Command, Parts, parts};
-pub use connection::{Connection, Dial};
+pub use connection::{Connection, Dial, SILENT, within};
 pub use connections::Connections;
 pub use credentials::{CredentialSource, Credentials};
-pub use error_reply::error_of_reply;
+pub use error_reply::{HUNG_UP, error_of_reply, lacks_resp3};
 pub use exchange::exchange;
 pub use features::Features;
+pub use group::{Admission, Member, NodeGroup};
 pub use handshake::handshake;
 pub use node::RedisNode;
 pub use value::{Push, Value};

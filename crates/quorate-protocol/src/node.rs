@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, Capabilities, Choice, Claim, Description, Entry,
+    AcquireOptions, Call, CallReply, CallResult, Capabilities, Choice, Claim, Description, Entry,
     ExtendOptions, LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke,
     Sighting, Watched, ask,
 };
@@ -43,28 +43,21 @@ impl<C: Carrier> RedisNode<C> {
         Self { carrier }
     }
 
-    /// Makes a call, and reads its answer.
-    async fn ask<T>(
-        &self,
-        operation: Operation,
-        read: impl FnOnce(CallReply) -> Option<T> + Send,
-    ) -> Result<T, BackendError> {
+    async fn ask(&self, operation: Operation) -> CallResult {
         let (call, asked) = ask(operation, Instant::now());
         self.carrier.begin(call).map_err(|not_sent| not_sent.error().clone())?;
-        read(asked.await?).ok_or_else(another)
+        asked.await
     }
 }
 
-fn voted(reply: CallReply) -> Option<Reply> {
-    if let CallReply::Voted(reply) = reply { Some(reply) } else { None }
-}
-
-fn sighted(reply: CallReply) -> Option<Option<Sighting>> {
-    if let CallReply::Sighted(seen) = reply { Some(seen) } else { None }
-}
-
-fn waiters(reply: CallReply) -> Option<bool> {
-    if let CallReply::Waiters(waiters) = reply { Some(waiters) } else { None }
+/// Makes a call, and takes the one reply that fits.
+macro_rules! reply {
+    ($node:ident, $operation:expr, $reply:ident) => {
+        match $node.ask($operation).await? {
+            CallReply::$reply(reply) => Ok(reply),
+            _ => Err(another()),
+        }
+    };
 }
 
 /// The error of an answer to another call. A carrier gives none.
@@ -76,15 +69,15 @@ fn another() -> BackendError {
 #[async_trait]
 impl<C: Carrier> LockBackend for RedisNode<C> {
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.ask(Operation::Acquire(claim.clone(), options), voted).await
+        reply!(self, Operation::Acquire(claim.clone(), options), Voted)
     }
 
     async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.ask(Operation::Extend(claim.clone(), options), voted).await
+        reply!(self, Operation::Extend(claim.clone(), options), Voted)
     }
 
     async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.ask(Operation::Release(claim.clone(), options), voted).await
+        reply!(self, Operation::Release(claim.clone(), options), Voted)
     }
 
     fn name(&self) -> Cow<'_, str> {
@@ -104,30 +97,28 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
     }
 
     async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Reply, BackendError> {
-        self.ask(Operation::Raise(claim.clone(), number), voted).await
+        reply!(self, Operation::Raise(claim.clone(), number), Voted)
     }
 
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        self.ask(Operation::Inspect { key: key.clone() }, sighted).await
+        reply!(self, Operation::Inspect { key: key.clone() }, Sighted)
     }
 
     async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
-        let (key, how) = (key.clone(), how.clone());
-        self.ask(Operation::Revoke { key, how }, sighted).await
+        reply!(self, Operation::Revoke { key: key.clone(), how: how.clone() }, Sighted)
     }
 
     async fn describe(&self) -> Result<Description, BackendError> {
-        let read = |reply| if let CallReply::Described(it) = reply { Some(*it) } else { None };
-        self.ask(Operation::Describe, read).await
+        reply!(self, Operation::Describe, Described).map(|told| *told)
     }
 
     async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        let read = |reply| if let CallReply::ServerId(it) = reply { Some(it) } else { None };
-        Ok(self.ask(Operation::ServerId, read).await?.map(|id| id.to_string()))
+        let id = reply!(self, Operation::ServerId, ServerId)?;
+        Ok(id.map(|id| id.to_string()))
     }
 
     async fn hint(&self, key: &Key, mode: Mode) -> Result<bool, BackendError> {
-        self.ask(Operation::Hint { key: key.clone(), mode }, waiters).await
+        reply!(self, Operation::Hint { key: key.clone(), mode }, Waiters)
     }
 
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
@@ -148,8 +139,7 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
         choice: Choice,
     ) -> Result<Refreshed, BackendError> {
         let (key, entry, locks) = (key.clone(), entry.clone(), locks.into());
-        let read = |reply| if let CallReply::Refreshed(it) = reply { Some(it) } else { None };
-        self.ask(Operation::Refresh { key, entry, locks, choice }, read).await
+        reply!(self, Operation::Refresh { key, entry, locks, choice }, Refreshed)
     }
 
     async fn queue_leave(
@@ -159,7 +149,7 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
         also: Option<&Entry>,
     ) -> Result<bool, BackendError> {
         let (key, entry, also) = (key.clone(), entry.clone(), also.cloned());
-        self.ask(Operation::Leave { key, entry, also }, waiters).await
+        reply!(self, Operation::Leave { key, entry, also }, Waiters)
     }
 
     fn begin(self: Arc<Self>, call: Call, _: &dyn Runtime) -> Result<(), NotSent> {

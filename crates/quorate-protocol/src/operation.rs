@@ -9,27 +9,31 @@
 //! is theirs, so `EVAL` may follow.
 
 mod acquire;
+mod acquire_script;
 mod describe;
 mod fence;
 mod guard;
 mod inspect;
+mod look;
 mod queue;
 mod shared;
 #[cfg(test)]
 mod tests;
 
 use quorate_core::backend::{
-    AcquireOptions, CallReply, CallResult, Description, Mode, Operation, Reply, Vote,
+    AcquireOptions, CallReply, CallResult, Description, Mode, Operation, ReleaseOptions, Reply,
+    Vote,
 };
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
 use crate::error_reply::error_of_reply;
 use crate::features::{self, Features};
-use crate::script::{By, Script};
+use crate::script::{By, Script, script};
 use crate::value::Value;
 
-pub(crate) use queue::watched_key;
+pub(crate) use look::pushed_keys;
+use queue::watched_key;
 
 /// How a command asks, which decides what its reply means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,17 +89,20 @@ pub(crate) static SCRIPTS: [&Script; 17] = [
 /// refuses them as writes before it runs them: on a replica, without its least replicas, or with a failed save.
 pub(crate) static WHEN_FULL: [&Script; 2] = [&shared::EXTEND_WHEN_FULL, &inspect::REVOKE_WHEN_FULL];
 
-/// Deletes the keys that are ours; 1 if all were. `ARGV` token. A key of another type is not ours.
-static RELEASE: Script = Script::new(include_str!("../scripts/release.lua"));
+/// Deletes the keys that are ours, or have the mark for our token (V9); 1 if all were. `ARGV` token. A key of another type is
+/// not ours.
+static RELEASE: Script = script!("is_freed", "release");
 
-/// If all keys are ours, each lives for at least the ttl from now. `ARGV` token, ttl in ms.
+/// If all keys are ours, each lives for at least the ttl from now. `ARGV` token, ttl in ms. Returns 1, or what is at a key
+/// that is not ours: 0 for nothing.
 ///
-/// It never shortens (H2). `PEXPIRE … GT` would need Redis 7.
-static EXTEND: Script = Script::new(concat!(
-    include_str!("../scripts/has_readers.lua"),
-    include_str!("../scripts/held_at.lua"),
-    include_str!("../scripts/extend.lua")
-));
+/// It never shortens (H2), and [`NO_TTL`] extends nothing. `PEXPIRE … GT` would need Redis 7. With client tracking, the last `GET` makes the server push the
+/// next change of the key; its own `PEXPIRE` had ended that.
+static EXTEND: Script = script!("has_readers", "held_at", "extend");
+
+/// With it, the script of an extension looks at several keys, for which a user needs no permission more. No key has less
+/// left, not even one without a ttl.
+const NO_TTL: &str = "-1";
 
 /// The first command, or the answer to an operation that this server cannot carry out.
 pub(crate) fn first<C: Command>(operation: &Operation, features: &Features) -> Step<C> {
@@ -125,6 +132,13 @@ pub(crate) fn first<C: Command>(operation: &Operation, features: &Features) -> S
             let key = watched_key(operation).unwrap_or_default();
             Step::Send(C::new("GET", key.len()).arg(key), Form::Plain)
         }
+        Operation::Look(_) if !features.tracks => {
+            not_sent(&BackendError::unsupported("the connection has no client tracking"))
+        }
+        Operation::Look(claim) => match claim.keys() {
+            [key] => Step::Send(look::command(key), Form::Plain),
+            _ => scripted(operation, features),
+        },
         Operation::ServerId => Step::Send(features::info("server"), Form::Plain),
         Operation::Describe => Step::Send(describe::fsync(), Form::Config),
         _ => scripted(operation, features),
@@ -151,6 +165,14 @@ pub(crate) fn next<C: Command>(
             Ok(by) => script(operation, by, features),
             Err(_) => Step::Send(describe::info(), Form::Plain),
         };
+    }
+    if let (Operation::Release(_, ReleaseOptions { was_held: true, .. }), Value::Int(0)) =
+        (operation, &reply)
+        && form == Form::CompareAndDelete
+        && features.scripts.is_ok()
+    {
+        // A revoke may have put its mark in place of the token, and the command compares with one value.
+        return scripted(operation, features);
     }
     let Value::Error(text) = &reply else {
         return match (operation, form) {
@@ -186,6 +208,9 @@ pub(crate) fn next<C: Command>(
     if matches!(operation, Operation::Watch { .. }) && error.kind() == BackendErrorKind::WrongType {
         // The key exists, and the server tracks it all the same.
         return Step::Done(Ok(CallReply::Watched(true)));
+    }
+    if matches!(operation, Operation::Look(_)) && error.kind() == BackendErrorKind::WrongType {
+        return Step::Done(Ok(voted(Vote::Refused, features)));
     }
     if form == Form::CompareAndDelete {
         match error.kind() {
@@ -235,30 +260,28 @@ fn scripted<C: Command>(operation: &Operation, features: &Features) -> Step<C> {
 }
 
 fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Step<C> {
-    let when_full = features.runs_when_full;
     let command = match operation {
-        Operation::Acquire(claim, _)
-        | Operation::Extend(claim, _)
-        | Operation::Release(claim, _)
+        Operation::Acquire(claim, AcquireOptions { fencing: Some(_), .. })
+        | Operation::Release(claim, ReleaseOptions { raise_to: Some(_), .. })
             if claim.mode() == Mode::Shared =>
         {
-            match shared::command(by, operation, claim, when_full) {
-                Some(command) => command,
-                None => return not_sent(&BackendError::unsupported("readers have no numbers")),
-            }
+            return not_sent(&BackendError::unsupported("readers have no numbers"));
         }
-        Operation::Acquire(claim, options) => match (options.guard, options.fencing) {
-            (Some(guard), hint) => guard::acquire(&guard::ACQUIRE, by, claim, hint, guard),
-            (None, Some(hint)) => fence::acquire(by, claim, hint),
-            (None, None) => acquire::several(by, claim),
-        },
+        Operation::Acquire(claim, options) => acquire_script::command(by, claim, options),
         Operation::Extend(claim, _) => {
-            EXTEND.of_claim::<C>(by, claim).number(claim.ttl().as_millis())
+            let script = match claim.mode() {
+                Mode::Exclusive => &EXTEND,
+                Mode::Shared if features.runs_when_full => &shared::EXTEND_WHEN_FULL,
+                Mode::Shared => &shared::EXTEND,
+            };
+            script.of_claim::<C>(by, claim).number(claim.ttl().as_millis())
         }
+        Operation::Look(claim) => EXTEND.of_claim::<C>(by, claim).arg(NO_TTL),
         Operation::Raise(claim, number) => fence::raise(by, claim, *number),
-        Operation::Release(claim, options) => match options.raise_to {
-            Some(number) => fence::release(by, claim, number),
-            None => RELEASE.of_claim(by, claim),
+        Operation::Release(claim, options) => match (claim.mode(), options.raise_to) {
+            (_, Some(number)) => fence::release(by, claim, number),
+            (Mode::Exclusive, None) => RELEASE.of_claim(by, claim),
+            (Mode::Shared, None) => shared::RELEASE.of_claim(by, claim),
         },
         Operation::Hint { key, .. } => queue::has_writers(by, key),
         Operation::Refresh { key, entry, locks, choice } => {
@@ -266,7 +289,7 @@ fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Ste
         }
         Operation::Leave { key, entry, also } => queue::leave(by, key, entry, also.as_ref()),
         Operation::Inspect { key } => inspect::inspect(by, key),
-        Operation::Revoke { key, how } => inspect::revoke(by, key, how, when_full),
+        Operation::Revoke { key, how } => inspect::revoke(by, key, how, features.runs_when_full),
         Operation::Describe => describe::command(by),
         _ => return not_sent(&BackendError::unsupported("this node does not know the operation")),
     };
@@ -284,6 +307,12 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
                 (_, None, None) => acquire::reply(&reply)?,
             };
             return Ok(named(reply, features));
+        }
+        Operation::Look(claim) if form == Form::Plain => {
+            return look::looked(claim, &reply).map(|reply| named(reply, features));
+        }
+        Operation::Extend(claim, _) | Operation::Look(claim) if claim.mode() == Mode::Exclusive => {
+            return look::extended(claim, &reply).map(|reply| named(reply, features));
         }
         Operation::Extend(..) | Operation::Raise(..) | Operation::Release(..) => reply.vote()?,
         Operation::Hint { .. } | Operation::Leave { .. } => {

@@ -23,6 +23,17 @@ pub(crate) enum By {
     Text,
 }
 
+/// The script that these files are, one behind the other.
+macro_rules! script {
+    ($($file:literal),+) => {
+        $crate::script::Script::new(concat!(
+            $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/", $file, ".lua"))),+
+        ))
+    };
+}
+
+pub(crate) use script;
+
 impl Script {
     pub(crate) const fn new(text: &'static str) -> Self {
         Self { text, sha1: OnceLock::new() }
@@ -49,8 +60,13 @@ impl Script {
     }
 
     fn sha1(&self) -> &str {
-        self.sha1.get_or_init(|| sha1_smol::Sha1::from(self.text).digest().to_string())
+        self.sha1.get_or_init(|| sha1(self.text.as_bytes()))
     }
+}
+
+/// The SHA-1 of bytes, as Lua's `redis.sha1hex` gives it.
+pub(crate) fn sha1(bytes: &[u8]) -> String {
+    sha1_smol::Sha1::from(bytes).digest().to_string()
 }
 
 /// Arguments that are keys.

@@ -77,6 +77,11 @@ pub(crate) fn read(answer: Result<Value, BackendError>) -> Result<Value, Backend
     }
 }
 
+/// What came back for a command that the client has no reply for.
+pub(crate) fn no_reply() -> Result<Value, BackendError> {
+    Err(BackendError::new(BackendErrorKind::Protocol, "a reply is missing"))
+}
+
 /// What a server sends without being asked, on a connection with client tracking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "client tracking has no other messages")]

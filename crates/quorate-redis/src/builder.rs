@@ -6,7 +6,7 @@ use std::time::Duration;
 use bb8::ManageConnection;
 use quorate_core::runtime::TokioRuntime;
 use quorate_protocol::{
-    ConnectError, Connections, CredentialSource, Credentials, Dial as _, Limits,
+    ConnectError, Connections, CredentialSource, Credentials, Dial as _, Limits, NodeGroup,
 };
 use redis::RedisError;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
@@ -57,8 +57,8 @@ pub fn pooled(
 /// The primary of a Sentinel group as one node, with default settings.
 ///
 /// `primary` is `[redis://][[user]:password@]GROUP[/database]`, or `rediss://` with TLS: the host is the name of the
-/// group. Its sentinels are asked in order at each connect, each for a share of the connect timeout, and `ROLE` says
-/// whether the server they name is a primary. The login and TLS of a sentinel stand in its own address. Errors call the
+/// group. Its sentinels are asked at each connect, all at once, each for half of the connect timeout, and again while the
+/// primary has not replied for half a second. `ROLE` says whether the server they name is a primary. The login and TLS of a sentinel stand in its own address. Errors call the
 /// node by the name of the group.
 ///
 /// **A failover forgets locks**: replication is asynchronous, so that the new primary may lack the latest ones. A node with
@@ -100,7 +100,7 @@ where
     let reads = Reads {
         connection: RedisConnection::of_user,
         error: |error| of_connect(&error),
-        is_ours: false,
+        dial: None,
     };
     let (runtime, limit) = (TokioRuntime::new(), Limits::default().reply);
     PooledNode::over(Pooled::new(name.into(), runtime, pool, limit, reads))
@@ -116,19 +116,12 @@ pub fn builder() -> Builder {
 #[must_use = "a builder makes no nodes until `connect` or `pooled`"]
 pub struct Builder {
     limits: Limits,
-    home: Home,
+    /// Where connections live; `None` is where the nodes are made.
+    runtime: Option<TokioRuntime>,
     credentials: Option<CredentialSource>,
+    group: Option<NodeGroup>,
     #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
     certificates: Option<TlsCertificates>,
-}
-
-/// Where connections live.
-#[derive(Clone, Debug, Default)]
-enum Home {
-    #[default]
-    Current,
-    Handle(Handle),
-    HelperThread,
 }
 
 impl Builder {
@@ -180,6 +173,25 @@ impl Builder {
         self
     }
 
+    /// Notices clients with other nodes: each node keeps a list of all nodes of the group `name`, and has no vote for a client
+    /// whose list differs by more than one node more or less ([`Stranger`](quorate_core::BackendErrorKind::Stranger)).
+    ///
+    /// Two clients whose majorities have no node in common both hold a lock. The lists are compared at each new connection: a
+    /// lock costs no command more. A node that has lost its data is not on the list any more, and has no vote until
+    /// [`new_group`](Self::new_group) says so. A list is complete once each node was reached, and one builder makes the nodes
+    /// of one list; a [`from_pool`] is of no group. What is not noticed stands on the page *Running the nodes* of the guide.
+    pub fn group(mut self, name: impl Into<String>) -> Self {
+        self.group = Some(NodeGroup::new(name, false));
+        self
+    }
+
+    /// As [`group`](Self::group), and makes the nodes of this client those of the group, whatever they were. For an operator
+    /// who has looked: until all other clients have the same list, two may hold one lock.
+    pub fn new_group(mut self, name: impl Into<String>) -> Self {
+        self.group = Some(NodeGroup::new(name, true));
+        self
+    }
+
     /// Uses an authority, and a certificate of the client, of one's own for all that is reached over TLS: nodes, the servers
     /// of groups, and their sentinels.
     ///
@@ -195,7 +207,7 @@ impl Builder {
     /// The tokio runtime in which connections live, if it has threads of its own. By default the one
     /// in which the nodes are made; see [Runtimes](crate#runtimes).
     pub fn tokio(mut self, runtime: Handle) -> Self {
-        self.home = Home::Handle(runtime);
+        self.runtime = Some(TokioRuntime::of(runtime));
         self
     }
 
@@ -205,7 +217,7 @@ impl Builder {
     /// actix-web share. A lock and its release by one task take 1.6 to 1.8 times as long there; with many tasks
     /// there are 0.8 to 1.1 times as many a second.
     pub fn own_thread(mut self) -> Self {
-        self.home = Home::HelperThread;
+        self.runtime = Some(TokioRuntime::on_helper_thread());
         self
     }
 
@@ -246,8 +258,11 @@ impl Builder {
                 // These two would need a runtime here and now.
                 .idle_timeout(None)
                 .max_lifetime(None);
-            let reads =
-                Reads { connection: RedisConnection::of_ours, error: |error| error, is_ours: true };
+            let reads = Reads {
+                connection: |connection: &RedisConnection, _| connection.clone(),
+                error: |error| error,
+                dial: Some(dial.clone()),
+            };
             let (name, pool) = (dial.name().into_owned(), pool.build_unchecked(dial));
             PooledNode::over(Pooled::new(name, runtime.clone(), pool, self.limits.reply, reads))
         };
@@ -270,11 +285,7 @@ impl Builder {
     }
 
     fn runtime(&self) -> TokioRuntime {
-        match &self.home {
-            Home::Current => TokioRuntime::new(),
-            Home::Handle(handle) => TokioRuntime::of(handle.clone()),
-            Home::HelperThread => TokioRuntime::on_helper_thread(),
-        }
+        self.runtime.clone().unwrap_or_default()
     }
 
     fn dials(
@@ -286,6 +297,8 @@ impl Builder {
 
     fn set_up(&self, mut dial: RedisDial) -> Result<RedisDial, ConnectError> {
         dial.limit = self.limits.connect;
+        dial.member =
+            self.group.as_ref().map(|group| group.member(&dial.name(), self.limits.connect));
         if let Some(source) = &self.credentials {
             dial = dial.with_credentials(source.clone());
         }

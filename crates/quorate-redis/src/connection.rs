@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Command, Connection, Features, Push, Value};
+use quorate_protocol::{Admission, Command, Connection, Features, Push, Value};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, PushInfo, PushKind};
+use tokio::time::Instant;
 
 use crate::error::{of_redis, reply};
 
@@ -20,10 +21,13 @@ pub struct RedisConnection {
     connection: MultiplexedConnection,
     is_resp3: bool,
     is_closed: Arc<AtomicBool>,
+    made_at: Instant,
     /// Of a connection in a pool.
     features: Known,
     /// Host and port, of the primary of a group.
     primary: Option<(String, u16)>,
+    /// Of a node in a group of clients.
+    admission: Option<Admission>,
 }
 
 /// What a handshake found out; `None` before it.
@@ -36,7 +40,14 @@ impl RedisConnection {
         is_resp3: bool,
         is_closed: Arc<AtomicBool>,
     ) -> Self {
-        Self { connection, is_resp3, is_closed, features: Known::default(), primary: None }
+        let (features, primary, admission) = Default::default();
+        let made_at = Instant::now();
+        Self { connection, is_resp3, is_closed, made_at, features, primary, admission }
+    }
+
+    /// The same connection, to a node of a group of clients.
+    pub(crate) fn admitted(self, admission: Admission) -> Self {
+        Self { admission: Some(admission), ..self }
     }
 
     /// The same connection, to a primary that sentinels have named.
@@ -48,20 +59,17 @@ impl RedisConnection {
         self.primary.as_ref()
     }
 
+    pub(crate) const fn made_at(&self) -> Instant {
+        self.made_at
+    }
+
     /// Our clone of a connection that belongs to a user's pool, where all have the same `features`.
     pub(crate) fn of_user(connection: &MultiplexedConnection, features: &Known) -> Self {
         let mut connection = connection.clone();
         // The nearest to none that a clone can be given. Without it, a call would settle while its
         // command can still be executed, and a release on another connection could overtake it (C3).
         connection.set_response_timeout(Duration::MAX);
-        let features = Arc::clone(features);
-        let (is_closed, primary) = (Arc::default(), None);
-        Self { connection, is_resp3: false, is_closed, features, primary }
-    }
-
-    /// The clone of a connection that belongs to a pool of ours.
-    pub(crate) fn of_ours(&self, _: &Known) -> Self {
-        self.clone()
+        Self { features: Arc::clone(features), ..Self::new(connection, false, Arc::default()) }
     }
 
     pub(crate) const fn features(&self) -> &Known {
@@ -128,7 +136,8 @@ impl Connection for RedisConnection {
     }
 
     fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
+        let is_over = || self.admission.as_ref().is_some_and(Admission::is_over);
+        self.is_closed.load(Ordering::Acquire) || is_over()
     }
 
     fn receives_pushes(&self) -> bool {

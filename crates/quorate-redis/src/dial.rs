@@ -7,11 +7,12 @@ use std::time::Duration;
 use bb8::ManageConnection;
 use futures_util::StreamExt as _;
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{ConnectError, Connection as _, CredentialSource, Dial, Limits, Push};
+use quorate_protocol::{
+    ConnectError, Connection as _, CredentialSource, Dial, Limits, Member, Push, within,
+};
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use redis::TlsCertificates;
 use redis::{Client, ConnectionInfo};
-use tokio::time::timeout;
 
 use crate::address;
 use crate::connection::RedisConnection;
@@ -28,6 +29,8 @@ pub struct RedisDial {
     group: Option<Group>,
     /// Of a connect for a pool, and for the sentinels. A batcher has a limit of its own.
     pub(crate) limit: Duration,
+    /// Of a node in a group of clients.
+    pub(crate) member: Option<Member>,
 }
 
 /// What a node can be made of: a URL, redis-rs' own settings, or a client.
@@ -110,7 +113,7 @@ impl RedisDial {
     }
 
     fn of(server: Server, group: Option<Group>) -> Self {
-        Self { server, group, limit: Limits::default().connect }
+        Self { server, group, limit: Limits::default().connect, member: None }
     }
 
     /// Asks `source` for the login of each new connection. That of the address is not used.
@@ -133,16 +136,9 @@ impl RedisDial {
         }
         Ok(self)
     }
-}
 
-impl Dial for RedisDial {
-    type Connection = RedisConnection;
-
-    fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.server.name)
-    }
-
-    async fn connect(
+    /// A connection that is not admitted to a group of clients.
+    async fn open(
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
@@ -162,7 +158,8 @@ impl Dial for RedisDial {
                         Ok(connection)
                     };
                     // A sentinel may name a primary that is gone. Then there is time to ask another one.
-                    let opened = within(self.limit / 2, opening).await;
+                    let opened = within(self.limit / 2, "connection", opening).await;
+                    let opened = opened.map_err(|error| sentinel::explain(error, &host));
                     opened.map(|connection| connection.of_primary(host, port))
                 }
                 Err(error) => Err(error),
@@ -178,6 +175,24 @@ impl Dial for RedisDial {
         reasons.sort();
         let reasons: Vec<String> = reasons.into_iter().map(|(_, reason)| reason).collect();
         Err(BackendError::new(BackendErrorKind::Connection, reasons.join("; ")))
+    }
+}
+
+impl Dial for RedisDial {
+    type Connection = RedisConnection;
+
+    fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.server.name)
+    }
+
+    async fn connect(
+        &self,
+        push: impl Fn(Push) + Send + Sync + 'static,
+    ) -> Result<RedisConnection, BackendError> {
+        let connecting = self.open(push);
+        let Some(member) = &self.member else { return connecting.await };
+        let (connection, admission) = member.admit(connecting).await?;
+        Ok(connection.admitted(admission))
     }
 
     fn can_move(&self) -> bool {
@@ -196,23 +211,13 @@ impl Dial for RedisDial {
     }
 }
 
-async fn within(
-    limit: Duration,
-    connecting: impl Future<Output = Result<RedisConnection, BackendError>>,
-) -> Result<RedisConnection, BackendError> {
-    timeout(limit, connecting).await.unwrap_or_else(|_| {
-        let text = format!("no connection within {limit:?}");
-        Err(BackendError::new(BackendErrorKind::TimedOut, text))
-    })
-}
-
 /// One connection of a pool.
 impl ManageConnection for RedisDial {
     type Connection = RedisConnection;
     type Error = BackendError;
 
     async fn connect(&self) -> Result<RedisConnection, BackendError> {
-        within(self.limit, Dial::connect(self, drop)).await
+        within(self.limit, "connection", Dial::connect(self, drop)).await
     }
 
     async fn is_valid(&self, connection: &mut RedisConnection) -> Result<(), BackendError> {

@@ -1,7 +1,7 @@
 //! What redis-rs reports, in the words of quorate, and without secrets.
 
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::Value;
+use quorate_protocol::{HUNG_UP, Value};
 use redis::{ErrorKind, RedisError, ServerError};
 
 /// A server's reply.
@@ -65,20 +65,12 @@ pub(crate) fn of_connect(error: &RedisError) -> BackendError {
     if !error.is_connection_dropped() || error.is_connection_refusal() {
         return of_redis(error);
     }
-    // A server that turns a client away hangs up at once, and its reason may get lost.
-    let text = "the node closed the connection before it replied to anything: it may be at \
-                maxclients, or in protected mode";
-    BackendError::new(BackendErrorKind::Connection, text).with_source(error.clone())
+    BackendError::new(BackendErrorKind::Connection, HUNG_UP).with_source(error.clone())
 }
 
 /// Whether the server does not know `HELLO`, or not this version of the protocol.
-///
-/// Valkey 9 asks for the login before it looks for the command, so `NOAUTH` may mean that, too.
 pub(crate) fn lacks_resp3(error: &RedisError) -> bool {
-    let is_unknown = |text: &str| text.starts_with("unknown command");
-    error.kind() == ErrorKind::RESP3NotSupported
-        || matches!(error.code(), Some("NOPROTO" | "NOAUTH"))
-        || error.detail().is_some_and(is_unknown)
+    error.kind() == ErrorKind::RESP3NotSupported || quorate_protocol::lacks_resp3(&of_redis(error))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{self, Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bb8::{ManageConnection, RunError};
@@ -11,11 +12,14 @@ use futures_util::future::{BoxFuture, Either, select};
 use quorate_core::backend::{Call, CallReply, CallResult, Capabilities, NotSent, Operation};
 use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Carrier, Connection as _, Features, exchange, handshake};
+use quorate_protocol::{
+    Carrier, Connection as _, Dial as _, Features, SILENT, exchange, handshake,
+};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::connection::{Known, RedisConnection};
+use crate::dial::RedisDial;
 
 /// Carries calls over the connections of a bb8 pool: one connection for each call.
 ///
@@ -36,8 +40,8 @@ impl Pooled {
         reply_limit: Duration,
         reads: Reads<M>,
     ) -> Self {
-        let (failure, features) = (Mutex::new(None), Known::default());
-        let pool = Arc::new(Source { pool, reads, reply_limit, failure, features });
+        let (failure, moved_at, features) = Default::default();
+        let pool = Arc::new(Source { pool, reads, reply_limit, failure, moved_at, features });
         Self { name: name.into(), runtime, pool }
     }
 }
@@ -79,6 +83,8 @@ struct Source<M: ManageConnection> {
     reply_limit: Duration,
     /// When the latest connect of ours failed, and why. Locked during a connect.
     failure: Mutex<Option<(Instant, BackendError)>>,
+    /// When the group had another primary. No connection from before is used again.
+    moved_at: sync::Mutex<Option<Instant>>,
     /// Of a user's pool, whose connections have no place for it.
     features: Known,
 }
@@ -93,8 +99,8 @@ struct Lent<M: ManageConnection> {
 pub(crate) struct Reads<M: ManageConnection> {
     pub(crate) connection: fn(&M::Connection, &Known) -> RedisConnection,
     pub(crate) error: fn(M::Error) -> BackendError,
-    /// Whether the manager drops a connection that was closed.
-    pub(crate) is_ours: bool,
+    /// Of a pool of ours: its manager, which drops a connection that was closed.
+    pub(crate) dial: Option<RedisDial>,
 }
 
 impl<M: ManageConnection> Lend for Source<M> {
@@ -118,7 +124,7 @@ impl<M: ManageConnection> Lend for Source<M> {
                 *known(lent.connection.features()) = None;
             }
             call.answer(settled);
-            if is_over && !self.reads.is_ours {
+            if is_over && self.reads.dial.is_none() {
                 self.replace(lent).await;
             }
         })
@@ -134,25 +140,56 @@ const IS_OVER: [BackendErrorKind; 4] = [
 ];
 
 impl<M: ManageConnection> Source<M> {
-    /// Awaits the reply to a call for as long as the limit says, and for a second after the call was given up.
+    /// Awaits the reply to a call for as long as the limit says, for a second after the call was given up, and until the group
+    /// has another primary.
     async fn settle(&self, connection: &RedisConnection, call: &Call) -> CallResult {
         let given_up = async {
             call.given_up().await;
             sleep(GRACE).await;
         };
-        let limit = async { drop(timeout(self.reply_limit, given_up).await) };
-        let no_reply = || {
+        let late = async {
+            drop(timeout(self.reply_limit, given_up).await);
             let text = format!("no reply within {:?}", self.reply_limit);
-            Err(BackendError::new(BackendErrorKind::TimedOut, text))
+            BackendError::new(BackendErrorKind::TimedOut, text)
         };
-        unless(limit, self.perform(connection, call)).await.unwrap_or_else(no_reply)
+        let moved = async {
+            self.moves(connection).await;
+            let text = "no reply, and the group has another primary";
+            BackendError::new(BackendErrorKind::Connection, text)
+        };
+        let (late, moved) = (pin!(late), pin!(moved));
+        match select(pin!(self.perform(connection, call)), select(late, moved)).await {
+            Either::Left((result, _)) => result,
+            Either::Right((first, _)) => Err(first.factor_first().0),
+        }
+    }
+
+    /// Ready when the group has another primary than the one that `connection` leads to.
+    async fn moves(&self, connection: &RedisConnection) {
+        let Some(dial) = self.reads.dial.as_ref().filter(|dial| dial.can_move()) else {
+            return pending().await;
+        };
+        loop {
+            sleep(SILENT).await;
+            if dial.has_moved(connection).await {
+                *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(Instant::now());
+                return;
+            }
+        }
+    }
+
+    /// Whether the connection led to an earlier primary of the group.
+    fn is_left(&self, connection: &RedisConnection) -> bool {
+        let moved_at = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
+        moved_at.is_some_and(|at| connection.made_at() < at)
     }
 
     async fn perform(&self, connection: &RedisConnection, call: &Call) -> CallResult {
         let operation = call.operation();
         // A user's pool replaces connections without notice, and the next one may lead to another server.
         let asks_server = call.asks_server() || matches!(operation, Operation::ServerId);
-        let is_fresh = asks_server && !self.reads.is_ours;
+        let is_fresh = asks_server && self.reads.dial.is_none();
         let found = known(connection.features()).clone().filter(|_| !is_fresh);
         let mut features = match found {
             Some(features) => features,
@@ -161,7 +198,7 @@ impl<M: ManageConnection> Source<M> {
         let mut answer = exchange(connection, &mut features, operation).await;
         *known(connection.features()) = Some(features);
         if let (Ok(CallReply::Voted(reply)), false) =
-            (&mut answer, asks_server || self.reads.is_ours)
+            (&mut answer, asks_server || self.reads.dial.is_some())
         {
             (reply.server, reply.is_nameless) = (None, false);
         }
@@ -174,6 +211,9 @@ impl<M: ManageConnection> Source<M> {
             match self.pool.get_owned().await {
                 Ok(pooled) => {
                     let connection = (self.reads.connection)(&pooled, &self.features);
+                    if self.is_left(&connection) {
+                        connection.close();
+                    }
                     if !connection.is_closed() {
                         return Ok(Lent { connection, pooled });
                     }

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, Stream};
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Command as _, ConnectError, Connection as _, Value, error_of_reply};
+use quorate_protocol::{Command as _, ConnectError, Connection as _, Value, within};
 use redis::{ConnectionAddr, ConnectionInfo};
-use tokio::time::timeout;
 
 use crate::address;
 use crate::connection::{Packed, RedisConnection};
@@ -101,11 +100,7 @@ impl Group {
         sentinel: &Server,
         limit: Duration,
     ) -> Result<(String, u16), BackendError> {
-        let asked = timeout(limit, self.ask(sentinel)).await.unwrap_or_else(|_| {
-            let text = format!("no reply within {limit:?}");
-            Err(BackendError::new(BackendErrorKind::TimedOut, text))
-        });
-        asked.map_err(|error| {
+        within(limit, "reply", self.ask(sentinel)).await.map_err(|error| {
             // What is wrong with a sentinel ends no request: another one may know the primary.
             let text = format!("sentinel {}: {error}", sentinel.name);
             BackendError::new(BackendErrorKind::Connection, text)
@@ -117,7 +112,7 @@ impl Group {
         let command = Packed::new("SENTINEL", 40 + self.name.len());
         let command = command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let nonsense = || BackendError::new(BackendErrorKind::Protocol, "the reply is no address");
-        match ask(&connection, command).await? {
+        match connection.ask(command).await? {
             Value::Nil => {
                 let text = format!("it knows no group {:?}", self.name);
                 Err(BackendError::new(BackendErrorKind::Other, text))
@@ -137,7 +132,7 @@ impl Group {
 
 /// Refuses a server that is no primary: a sentinel may not have heard of the failover yet.
 pub(crate) async fn check_role(connection: &RedisConnection) -> Result<(), BackendError> {
-    match ask(connection, Packed::new("ROLE", 0)).await? {
+    match connection.ask(Packed::new("ROLE", 0)).await? {
         Value::List(parts) if parts.first().is_some_and(|role| is_text(role, b"master")) => Ok(()),
         _ => {
             let text = "the server that the sentinels name is no primary";
@@ -146,17 +141,21 @@ pub(crate) async fn check_role(connection: &RedisConnection) -> Result<(), Backe
     }
 }
 
-fn is_text(value: &Value, text: &[u8]) -> bool {
-    matches!(value, Value::Text(found) if found == text)
+/// Says what to do if the certificate of the primary does not have the name that the sentinels know.
+pub(crate) fn explain(error: BackendError, host: &str) -> BackendError {
+    let text = error.to_string();
+    // rustls, and OpenSSL.
+    if !["not valid for", "mismatch"].iter().any(|word| text.contains(word)) {
+        return error;
+    }
+    let why = "which the sentinels name: let it have that name too, or set resolve-hostnames and announce-hostnames of the \
+               sentinels";
+    let text = format!("the certificate of the primary does not have {host:?}, {why} ({text})");
+    BackendError::new(error.kind(), text)
 }
 
-/// The reply to one command.
-async fn ask(connection: &RedisConnection, command: Packed) -> Result<Value, BackendError> {
-    match connection.send(vec![command]).await.pop().transpose()? {
-        Some(Value::Error(text)) => Err(error_of_reply(&text)),
-        Some(reply) => Ok(reply),
-        None => Err(BackendError::new(BackendErrorKind::Protocol, "there is no reply")),
-    }
+fn is_text(value: &Value, text: &[u8]) -> bool {
+    matches!(value, Value::Text(found) if found == text)
 }
 
 /// The settings with another place.

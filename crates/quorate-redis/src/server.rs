@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quorate_core::BackendError;
 use quorate_protocol::{
-    Command as _, ConnectError, Connection as _, CredentialSource, Credentials, Push, Value,
+    Command as _, ConnectError, Connection as _, CredentialSource, Credentials, Push,
 };
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
@@ -32,10 +32,8 @@ impl Server {
     /// The server with these settings, and with ours where they have none.
     pub(crate) fn new(name: String, info: ConnectionInfo) -> Result<Self, ConnectError> {
         let login = info.redis_settings();
-        // redis-rs would leave the user out, and commands would run as another one.
         if login.password().is_none() && login.username().is_some_and(|user| !user.is_empty()) {
-            let reason = "a user needs a password; any will do for nopass".to_owned();
-            return Err(ConnectError::InvalidAddress { address: name, reason });
+            return Err(ConnectError::no_password(&name));
         }
         let (database, tcp, login) = (login.db(), tcp_of(info.tcp_settings()), login_of(login));
         let info = info.set_tcp_settings(tcp).set_redis_settings(login);
@@ -101,12 +99,7 @@ impl Server {
         };
         if self.database != 0 {
             let database = self.database.to_string();
-            let select = Packed::new("SELECT", database.len()).arg(database);
-            if let Some(Value::Error(text)) =
-                connection.send(vec![select]).await.pop().transpose()?
-            {
-                return Err(quorate_protocol::error_of_reply(&text));
-            }
+            connection.ask(Packed::new("SELECT", database.len()).arg(database)).await?;
         }
         Ok(connection)
     }

@@ -39,10 +39,10 @@
 //! | do work once per period, on one of several machines | [`LockManager::once_per`] |
 //! | lead whenever this process can | [`LockManager::lead`] |
 //! | read together, write alone | [`LockManager::read`] |
-//! | let at most N in, or take one of several names | [`LockManager::permit`], [`LockManager::lock_any`] |
+//! | let at most N in, or take one of several names, or more than one | [`LockManager::permit`], [`LockManager::lock_any`], [`LockRequest::several`] |
 //! | refuse late writes of a former holder | [`LockRequest::fenced`] |
 //! | lock without async | [`LockRequest::lock_blocking`] |
-//! | see who holds a lock; take it away | [`LockManager::inspect`], [`LockManager::revoke`] |
+//! | see who holds a lock; take it away | [`LockManager::inspect`], [`LockManager::revoke`]; their types: [`operators`] |
 //! | check the nodes; end cleanly | [`LockManager::check`], [`LockManager::close`] |
 //!
 //! A node that forgets a lock can grant it twice: let each node write to disk before it answers, or switch on

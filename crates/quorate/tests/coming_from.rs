@@ -38,6 +38,7 @@ async fn all(
     let _writes = locks.lock("prices").wait_forever().auto_renew().await?;
     let _permit = locks.permit("api", 5).wait_forever().auto_renew().await?;
     let _until_then = locks.permit("api", 5).ttl(ttl).await?;
+    let _two = locks.permit("api", 5).several(2).await?;
 
     let guard = locks.lock("orders:42").fenced().await?;
     println!("{:?} {:?}", guard.keys(), guard.fencing_token());

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use quorate::FencingToken;
 use quorate::backend::{
-    AcquireOptions, Choice, Claim, Entry, ExtendOptions, FenceHint, Holder, Mode, Operation,
-    ReleaseOptions, Revoke, Ttl,
+    AcquireOptions, Choice, Claim, Entry, ExtendOptions, FenceHint, Holder, Leaves, Mode,
+    Operation, ReleaseOptions, Revoke, Ttl,
 };
 use quorate::memory::Sim;
-use quorate::resource::{Key, Token};
+use quorate::resource::{Key, Label, Token};
 use quorate_tests::keys::{COUNTERS, counter};
 
 use super::{GUARD, SESSIONS};
@@ -67,7 +67,11 @@ pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Ent
         15 => Operation::Hint { key: lock, mode },
         16 | 17 => {
             let mut how = Revoke::delete();
-            how.token = (below(2) == 0).then(|| pick(sim, tokens).clone());
+            how.leaves = match below(3) {
+                0 => Leaves::Value(pick(sim, tokens).clone()),
+                1 => Leaves::Mark(Label::lossy("admin")),
+                _ => Leaves::Nothing,
+            };
             let of: Vec<_> =
                 (0..below(3)).map(|_| Holder::new(pick(sim, tokens).as_bytes())).collect();
             Operation::Revoke { key: first, how: if below(2) == 0 { how } else { how.of(of) } }

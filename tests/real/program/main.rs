@@ -1,10 +1,8 @@
 //! The processes that tests start: each line that they print is read by a test.
 //!
-//! - `program contend redis|fred PORT TTL-MS on|off SEED ADDRESS…`: see [`contend`].
-//! - `program hold redis|fred TTL-MS COUNT ADDRESS…`: see [`hold`].
+//! - `program work WORKLOAD redis|fred|pool TTL-MS PORT on|off ADDRESS…`: see [`work`] and [`workloads`].
 //! - `program last-guard current-thread|multi-thread|smol redis|fred|memory TTL-SECONDS ADDRESS…`: see
 //!   [`last_guard`].
-//! - `program lead redis|fred TTL-MS ADDRESS…`: see [`lead`].
 
 #![allow(clippy::print_stdout, reason = "its output is what a test reads")]
 
@@ -14,10 +12,9 @@ use std::sync::Arc;
 
 use quorate::LockBackend;
 
-mod contend;
-mod hold;
 mod last_guard;
-mod lead;
+mod work;
+mod workloads;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -25,11 +22,9 @@ fn main() -> Outcome {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["contend", ref words @ ..] => contend::run(words),
-        ["hold", ref words @ ..] => hold::run(words),
         ["last-guard", ref words @ ..] => last_guard::run(words),
-        ["lead", ref words @ ..] => lead::run(words),
-        _ => Err("contend|hold|last-guard|lead …".into()),
+        ["work", ref words @ ..] => work::run(words),
+        _ => Err("last-guard|work …".into()),
     }
 }
 
@@ -38,6 +33,7 @@ fn connect(client: &str, addresses: &[&str]) -> Outcome<Vec<Arc<dyn LockBackend>
     match client {
         "redis" => Ok(shared(quorate::redis::connect(addresses)?)),
         "fred" => Ok(shared(quorate::fred::connect(addresses)?)),
+        "pool" => Ok(shared(quorate::redis::builder().pooled(2, addresses)?)),
         other => Err(format!("no client is called {other}").into()),
     }
 }

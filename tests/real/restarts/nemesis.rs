@@ -24,7 +24,7 @@ pub(super) fn node(plan: Plan) -> Builder {
 
 /// Strikes, one round after the other, until the kills and restarts are `enough`.
 pub(super) fn strike(plan: Plan, nodes: &mut Nodes, mut enough: impl FnMut(u32) -> bool) -> Blows {
-    let (mut dice, mut blows) = (Dice::new(1), Blows::new());
+    let (dice, mut blows) = (Dice::new(1), Blows::new());
     let (mut turn, mut round, mut cycles) = (0, 0_u32, 0);
     while !enough(cycles) {
         round += 1;
@@ -51,7 +51,7 @@ const BURST_EVERY: u32 = 4;
 
 const FLUSH: &str = "flushes";
 
-fn blow(number: u64, plan: Plan, node: &mut RedisServer) -> &'static str {
+fn blow(number: usize, plan: Plan, node: &mut RedisServer) -> &'static str {
     match number {
         0..15 => {
             node.restart();

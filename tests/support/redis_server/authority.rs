@@ -22,8 +22,17 @@ pub struct Certificate {
 impl Authority {
     /// Makes an authority that nobody knows.
     pub fn create() -> Self {
+        Self::create_with(CONFIG)
+    }
+
+    /// Makes one whose certificates are good for `localhost` alone, by name.
+    pub fn by_name() -> Self {
+        Self::create_with(&CONFIG.replace(", IP:127.0.0.1", ""))
+    }
+
+    fn create_with(config: &str) -> Self {
         let authority = Self(TempDir::create());
-        fs::write(authority.file("config"), CONFIG).expect("a file in our own directory");
+        fs::write(authority.file("config"), config).expect("a file in our own directory");
         authority.openssl(&format!("req -x509 {KEY} -keyout ca.key -out ca.crt {NAME}authority"));
         authority
     }

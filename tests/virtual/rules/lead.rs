@@ -32,6 +32,7 @@ fn fail_for_20_s(scene: &Scene, fault: Fault) {
     scene.heal();
 }
 
+/// Rule E4.
 #[test]
 fn e1_two_bodies_never_run_at_once_however_a_term_ends() {
     type End = fn(&Scene, &Process, &Terms);

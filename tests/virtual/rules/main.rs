@@ -2,43 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod async_methods;
-mod backends;
-mod cancel_safety;
-mod changing;
-mod cleanup;
-mod dashboards;
-mod early_warning;
+mod attempts;
 #[path = "../../support/every_future.rs"]
 mod every_future;
-mod falling_back;
 mod fencing;
-mod holding;
-mod inspect;
-mod keeping;
-mod labels;
+mod helpers;
 mod lead;
-mod line;
-mod moments;
-mod observe;
-mod odd;
+mod leases;
+mod observing;
 mod once;
-mod outside;
-mod own_locks;
 mod permits;
-mod quorum;
 mod readers;
-mod readiness;
-mod reasons;
-mod renewals;
 mod restarts;
 mod revoking;
 mod rule_table;
-mod settings;
-mod stops;
-mod telling;
-mod time;
-mod trying;
-mod waiters;
+mod seams;
 mod waiting;
-mod world;
+
+use helpers::{backends, telling, world};

@@ -236,6 +236,7 @@ fn o2_a_waiter_takes_over_after_a_crash_and_ends_as_done_while_the_mark_stays() 
 }
 
 /// The process dies behind the work, before its mark. Then the ttl passes.
+/// Rule O2.
 #[test]
 fn o3_a_crash_between_the_work_and_the_mark_runs_the_work_again() {
     let (world, runs) = (World::complete(3), Arc::<AtomicU32>::default());
@@ -280,13 +281,31 @@ fn o3_a_mark_that_no_quorum_sets_is_released() {
     assert_eq!(of("not kept", &told).len(), 3);
 }
 
+/// Whatever becomes of the process then: no node has a key for longer than its ttl.
+#[test]
+fn o3_a_keep_that_no_quorum_answers_tells_no_node_of_the_mark() {
+    let (world, guard) = World::new(3).held();
+    world.inject(1.., Fault::Hung);
+    assert!(world.sim.block_on_for(guard.keep(MINUTE), 1).is_none());
+    for _ in 0..100 {
+        world.advance(10 * MS);
+        assert!(left(&world, "r").into_iter().flatten().all(|left| left <= 10 * SECOND));
+    }
+}
+
 /// A process that ends sooner than the mark does not try for days.
 #[test]
 fn o3_a_mark_that_is_not_set_is_released_for_a_minute_longer_than_the_ttl() {
     let world = World::complete(3);
     let guard = world.lock(&world.manager());
-    world.inject(..2, failing("LOADING"));
-    assert!(matches!(world.run(guard.keep(DAY)), Err(ExtendError::NoQuorum(_))));
+    // A quorum extends for the ttl, and fails then.
+    world.inject(.., Fault::Late(100 * MS));
+    let failing = async {
+        world.sim.sleep(50 * MS).await;
+        world.inject(..2, failing("LOADING"));
+    };
+    let (kept, ()) = world.run(join(guard.keep(DAY), failing));
+    assert!(matches!(kept, Err(ExtendError::NoQuorum(_))));
     world.advance(60 * SECOND);
     let calls = world.log.calls().len();
     world.advance(12 * SECOND);

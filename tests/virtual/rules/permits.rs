@@ -4,6 +4,7 @@ mod costs;
 mod hand_over;
 mod holders;
 mod limits;
+mod several;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -15,6 +15,8 @@ use quorate_memory::{Fault, MemoryNode, Value};
 
 use crate::world::{MS, Places, SECOND, World, failure_of};
 
+mod changing_nodes;
+mod groups;
 mod moves;
 mod quarantined;
 mod refused;

@@ -63,6 +63,7 @@ impl Errors {
     }
 }
 
+/// Rule X4.
 #[test]
 fn x1_x5_the_exit_code_says_what_happened() {
     scenarios(Errors::Read);

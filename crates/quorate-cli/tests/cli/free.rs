@@ -1,6 +1,7 @@
 //! `free`: the lock of the holder that is shown, and no other.
 
-use quorate_tests::Nodes;
+use quorate_tests::wait::eventually;
+use quorate_tests::{Nodes, RedisServer};
 
 use crate::support::{Dir, delete, run, start, take};
 use crate::terminal::{Terminal, code};
@@ -19,8 +20,8 @@ fn v7_free_takes_the_lock_of_the_holder_that_it_has_shown_and_of_no_other() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let addresses = &nodes.addresses();
     for (words, is_other) in [
-        (&["free", "lock"][..], true),
-        (&["free", "lock"], false),
+        (&["free", "--no-wait", "lock"][..], true),
+        (&["free", "--no-wait", "lock"], false),
         (&["free", "--now", "lock"], true),
         (&["free", "--now", "lock"], false),
     ] {
@@ -68,7 +69,7 @@ fn free_of_a_free_lock_is_no_error_and_of_a_held_one_needs_yes() {
     let other = free(&["--yes", "--label", "web"]);
     assert!(other.code() == Some(75) && other.out.contains("it has another label"), "{other:?}");
     assert_eq!(values(nodes, "lock"), before);
-    let done = free(&["--yes", "--label", "web-3"]);
+    let done = free(&["--yes", "--no-wait", "--label", "web-3"]);
     assert!(done.code() == Some(0) && done.out.contains("free in "), "{done:?}");
     assert_ne!(values(nodes, "lock"), before);
 }
@@ -98,6 +99,9 @@ fn free_and_inspect_find_the_permits_of_a_name() {
     for name in ["job#1.started", "job#2.started"] {
         dir.wait_for(name);
     }
+    // A holder that has a bare quorum leaves as soon as one node has deleted, and the others find it free.
+    let has_both = |node: &RedisServer| ["job#1", "job#2"].iter().all(|name| node.pttl(name) > 0);
+    eventually("each node has both", || nodes.iter().all(has_both));
     // The name alone is free, and says where the permits are.
     let seen = run(&["inspect", "job"]);
     assert_eq!(seen.code(), Some(1), "{seen:?}");
@@ -132,4 +136,23 @@ fn free_and_inspect_find_the_permits_of_a_name() {
     }
     std::fs::remove_file(dir.file("here")).unwrap();
     assert_eq!(holders[0].done().code(), Some(0));
+}
+
+/// The holder is asked to leave. One that does not is waited for until its ttl has passed.
+#[test]
+fn free_says_whether_the_holder_has_left_or_the_ttl_has_passed() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let free = || run(dir, &nodes.addresses(), &["free", "--yes", "--label", "web-3", "job"]);
+    let words = ["run", "--ttl", "1h", "--label", "web-3", "job", "-c", HOLDS];
+    let mut holder = start(dir, &nodes.addresses(), &words);
+    dir.wait_for("job.started");
+    let done = free();
+    assert_eq!(done.code(), Some(0), "{done:?}");
+    assert!(done.out.contains("job: its holder left after "), "{done:?}");
+    let stopped = holder.done();
+    assert_eq!(stopped.code(), Some(79), "{stopped:?}");
+    assert!(stopped.err.contains(", and the command stopped: revoked by \""), "{stopped:?}");
+    run(dir, &nodes.addresses(), &["lock", "--ttl", "300ms", "--label", "web-3", "job"]);
+    let done = free();
+    assert!(done.out.contains("was free") || done.out.contains("its ttl has passed"), "{done:?}");
 }

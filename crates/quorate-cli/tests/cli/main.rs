@@ -1,4 +1,4 @@
-//! The command `quorate` on real nodes. Tests are named for the rules in `tests/README.md`.
+//! The command `quorate` on real nodes. Tests are named for the rules in `tests/RULES.md`.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::future_not_send, reason = "tests")]
 

@@ -107,10 +107,10 @@ async fn once_per_is_that_of_the_library() {
     assert!(seen.code() == Some(0) && seen.out.contains("a command"), "{seen:?}");
     let done = manager.once_per("second", period, async |_| Ok::<(), ()>(())).await;
     assert_eq!(done.unwrap(), None);
-    // The mark stays for two periods.
+    // The mark stays for two periods. A node more than a quorum may have been slow.
     let key = seen.out.split(": ").next().unwrap();
     let least = i64::try_from(period.as_millis()).unwrap();
-    assert!(nodes.iter().all(|node| node.pttl(key) > least));
+    assert!(nodes.iter().filter(|node| node.pttl(key) > least).count() >= 2);
 }
 
 /// A time zone that is so many seconds behind UTC, as `TZ` has it.

@@ -27,7 +27,7 @@ fn a_record_is_extended_again_and_again_and_released_once() {
             node.cli(&["PEXPIRE", "a", "60000"]);
         }
         with_record(dir, addresses, "extend").assert_silent();
-        assert!(nodes.iter().all(|node| node.pttl("a") > 60_000));
+        assert!(nodes.iter().filter(|node| node.pttl("a") > 60_000).count() >= 2, "a quorum");
     }
     assert!(run(dir, addresses, &["inspect", "b"]).out.contains("a pipeline"));
     with_record(dir, addresses, "release").assert_silent();
@@ -133,7 +133,7 @@ fn inspect_says_who_holds_and_free_takes_it_away() {
     assert_documented("inspect --json", &told);
 
     // Safe: the key stays until its ttl has passed. At once: it is gone.
-    let revoked = run(dir, addresses, &["free", "--yes", "a"]);
+    let revoked = run(dir, addresses, &["free", "--yes", "--no-wait", "a"]);
     assert!(revoked.code() == Some(0) && revoked.out.contains("free in"), "{revoked:?}");
     assert!(nodes[0].pttl("a") > 3_000_000 && inspect(&["a"]).out.contains("revoked"));
     let deleted = run(dir, addresses, &["free", "--now", "--yes", "a"]);

@@ -43,8 +43,7 @@ pub(super) async fn acquire(
 ) -> Result<Arc<Attempt>, LockError> {
     let mut choice = Choosing::new(Rounds::new(manager, wanted), set);
     while let Some(key) = choice.next_key().await? {
-        let haste = choice.rounds.haste();
-        match choice.rounds.run(Arc::from([key]), haste).await? {
+        match choice.rounds.run(Arc::from([key])).await? {
             Round::Won => {
                 choice.end_wait();
                 return choice.rounds.finish().await;

@@ -2,8 +2,10 @@
 //!
 //! The request takes a ticket for each of its keys, so that one task of this manager competes for a key at a time. Then it
 //! makes one attempt at the nodes after another, until one is won. Between two of them, and before
-//! the first if other processes wait, it waits for its turn in the wait queue of its first key, which a node keeps. A free
-//! lock waits for nothing.
+//! the first if other processes wait, it waits for its turn in the wait queue of its first key, which a node keeps. On a
+//! free lock it waits for its round alone.
+//!
+//! While an attempt runs, it has the tickets. It keeps them with a win, and gives them on behind its releases.
 
 use std::sync::Arc;
 
@@ -27,7 +29,7 @@ pub(super) async fn acquire(
     let mut rounds = Rounds::new(manager, wanted);
     rounds.take_tickets().await?;
     while wait_for_turn(&mut rounds).await? {
-        match rounds.run(Arc::clone(&wanted.keys), None).await? {
+        match rounds.run(Arc::clone(&wanted.keys)).await? {
             Round::Won => return rounds.finish().await,
             Round::Lost => {}
             Round::Final => break,

@@ -37,7 +37,7 @@ pub(super) async fn acquire(
         let gives_way = member.is_none();
         let asks = gives_way && rounds.knows_gates();
         let mut questions = if asks { ask_gates(&rounds) } else { Vec::new() };
-        let round = rounds.run(Arc::clone(&wanted.keys), rounds.haste()).await?;
+        let round = rounds.run(Arc::clone(&wanted.keys)).await?;
         let goes_on = match round {
             Round::Won
                 if gives_way && give_back_to_writer(&mut rounds, take(&mut questions)).await? =>
@@ -120,7 +120,7 @@ async fn give_back_to_writer(
 ) -> Result<bool, LockError> {
     let Some(attempt) = rounds.attempt().cloned() else { return Ok(false) };
     let writer_waits = writer_waits(rounds, &attempt, questions).await;
-    let loss = match attempt.first(false).await.ok_or(LockError::Closed)? {
+    let loss = match attempt.first().await.ok_or(LockError::Closed)? {
         _ if writer_waits => Loss::Held,
         Ok(()) => return Ok(false),
         Err(lost) => lost.loss,
@@ -136,7 +136,7 @@ async fn writer_waits(
     attempt: &Arc<Attempt>,
     mut questions: Vec<Question<'_>>,
 ) -> bool {
-    let (cluster, took) = (rounds.cluster(), attempt.failure().waited());
+    let (cluster, took) = (rounds.cluster(), attempt.answers().waited());
     let (won, mut limit) = (cluster.now(), took);
     let last = rounds.deadline().map(|at| saturating_add(at.max(won), took));
     if questions.is_empty() {

@@ -129,29 +129,27 @@ impl<'a> Rounds<'a> {
         LockError::TooManyWaiters { key: name.clone(), most }
     }
 
-    /// Makes one attempt, which has the turn until it is lost. With `haste` a contested round does not wait for slow nodes.
-    pub(super) async fn run(
-        &mut self,
-        keys: Arc<[Key]>,
-        haste: Option<Duration>,
-    ) -> Result<Round, LockError> {
+    /// Makes one attempt, which has the turn until it is lost. A contested round does not wait for slow nodes.
+    pub(super) async fn run(&mut self, keys: Arc<[Key]>) -> Result<Round, LockError> {
         if self.late_answers_are_final() {
             return Ok(Round::Final);
         }
-        let attempt = self.begin(keys, haste)?;
-        let first = attempt.first(self.wanted.is_renewed()).await;
-        match first.ok_or(LockError::Closed)? {
-            Ok(()) => Ok(Round::Won),
+        let attempt = self.begin(keys)?;
+        match attempt.first().await.ok_or(LockError::Closed)? {
+            Ok(()) => {
+                // Not before: nobody may ever take it.
+                if self.wanted.is_renewed() {
+                    attempt.renew();
+                }
+                Ok(Round::Won)
+            }
             Err(lost) => Ok(self.note_lost(lost)),
         }
     }
 
-    fn begin(
-        &mut self,
-        keys: Arc<[Key]>,
-        haste: Option<Duration>,
-    ) -> Result<Arc<Attempt>, LockError> {
+    fn begin(&mut self, keys: Arc<[Key]>) -> Result<Arc<Attempt>, LockError> {
         let claim = self.wanted.claim(self.cluster(), keys)?;
+        let haste = split::haste(self.lost);
         let options = self.wanted.options(self.cluster(), self.deadline, haste)?;
         let (turn, now) = (take(&mut self.turn), self.now());
         self.note_awaited();
@@ -251,11 +249,6 @@ impl<'a> Rounds<'a> {
 
     pub(super) const fn attempt(&self) -> Option<&Arc<Attempt>> {
         self.attempt.as_ref()
-    }
-
-    /// How long a contested round goes on for slow nodes, if the request waits for no holder.
-    pub(super) fn haste(&self) -> Option<Duration> {
-        (!self.wanted.waits()).then(|| split::haste(self.lost))
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn acquire(
     let mut rounds = Rounds::new(manager, wanted);
     rounds.take_tickets().await?;
     while rounds.is_in_time() {
-        match rounds.run(Arc::clone(&wanted.keys), rounds.haste()).await? {
+        match rounds.run(Arc::clone(&wanted.keys)).await? {
             Round::Won => return rounds.finish().await,
             Round::Lost if rounds.try_again_later().boxed().await => {}
             Round::Lost | Round::Final => break,

@@ -169,7 +169,7 @@ impl Wanted {
         &self,
         cluster: &Cluster,
         deadline: Option<Instant>,
-        haste: Option<Duration>,
+        haste: Duration,
     ) -> Result<AttemptOptions, LockError> {
         let Wishes { hold_limit, fencing, .. } = self.wishes;
         let mut options =

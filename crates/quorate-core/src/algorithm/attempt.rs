@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! new ───▶ Acquiring ─▶ (Raising) ─▶ Held ⇄ Extending ─▶ (Lapsed) ─┬▶ Ending     releases
-//! adopt ─▶ Adopting ─────────────────┘                             └▶ Detached   sends nothing
+//! adopt ─▶ Adopting ─────────────────┘    └─▶ Revoked ────▲         └▶ Detached   sends nothing
 //! ```
 //!
 //! Each of the phases before Ending may go there directly, except Adopting, which goes to Detached. In
@@ -30,6 +30,12 @@
 //! node. It decides before it sends, so that a reply that comes after the end of the lease sends no
 //! extension.
 //!
+//! # A push
+//!
+//! A node that [pushes](Settings::pushing) says that a key was written, or may have been. That alone changes nothing
+//! (P1): the attempt looks at the node, and learns from the reply as from any other. In Revoked, more nodes than a quorum
+//! can spare have the mark of a revoke in place of the token: no extension can win, and the lease keeps the end that it has.
+//!
 //! # Delivery
 //!
 //! On an *ordered* connection a release is sent right behind a call in flight. On a pool, calls to
@@ -43,6 +49,7 @@
 //! [`AttemptMachine::is_quiescent`].
 
 mod fingerprint;
+mod look;
 mod messages;
 mod node;
 mod rules;
@@ -58,15 +65,17 @@ use super::quorum::NodeId;
 
 pub use super::node_set::NodeSet;
 pub use messages::{Action, CallId, Decision, End, Loss, Message, Outcome, RoundId};
+use node::Purpose;
 pub use node::{Knowledge, Node, RoundVote};
 pub use settings::Settings;
 
-/// The life of one token over all nodes. `E` is the reason of a node that did not vote.
+/// The life of one token over all nodes. `E` is the reason of a node that did not vote, `H` is what the reply of a node
+/// that refused says of the holder.
 #[derive(Clone, Debug)]
-pub struct AttemptMachine<E> {
+pub struct AttemptMachine<E, H = ()> {
     settings: Settings,
     phase: Phase,
-    nodes: Vec<Node<E>>,
+    nodes: Vec<Node<E, H>>,
     round: Round,
     timers: Timers,
     /// The end of the validity; in Ending, the end that it had.
@@ -81,13 +90,17 @@ pub struct AttemptMachine<E> {
     longest_ttl: Ttl,
     /// How many calls were made.
     calls: u32,
+    /// The nodes that push have been looked at for the first time.
+    has_looked: bool,
     /// The nodes whose release is in the client's own queue, and those whose release has left it late.
     queued: NodeSet,
     left_late: NodeSet,
     sends: VecDeque<(NodeId, Action)>,
     decisions: VecDeque<Decision>,
     /// The votes of the last decided round.
-    votes: Vec<RoundVote<E>>,
+    votes: Vec<RoundVote<E, H>>,
+    /// It is the first round, and was lost: a late reply to it is a vote that is told, and changes nothing else.
+    is_lost: bool,
     /// How long that round took.
     waited: Duration,
 }
@@ -104,6 +117,8 @@ enum Phase {
     Held { is_won: bool },
     /// `next`: the ttl of an extension that begins when this one is decided.
     Extending { next: Option<Ttl> },
+    /// A revoke has taken effect: nothing is extended, and the lease goes on to its end.
+    Revoked,
     /// The lease has ended, and nothing is sent. `until`: when the release begins by itself.
     Lapsed { until: Instant },
     /// Only releases are sent.
@@ -158,10 +173,12 @@ struct Timers {
     bound: Option<Instant>,
     /// The end, whatever is in flight.
     last: Option<Instant>,
+    /// Nodes are looked at.
+    look: Option<Instant>,
 }
 
 /// The beginning, the caller's wishes, replies and timeouts.
-impl<E: Clone> AttemptMachine<E> {
+impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Acquires on all nodes.
     #[must_use]
     pub fn new(settings: Settings, now: Instant) -> Self {
@@ -199,14 +216,17 @@ impl<E: Clone> AttemptMachine<E> {
             token,
             longest_ttl: settings.ttl,
             calls: 0,
+            has_looked: false,
             queued: NodeSet::default(),
             left_late: NodeSet::default(),
             sends: VecDeque::with_capacity(settings.nodes.get()),
             decisions: VecDeque::with_capacity(1),
             votes: Vec::new(),
+            is_lost: false,
             waited: Duration::ZERO,
         };
         attempt.open_round(settings.ttl, now);
+        attempt.plan_first_look(now);
         if let Some(deadline) = settings.deadline {
             attempt.timers.round = attempt.timers.round.min(Some(deadline));
         }
@@ -239,7 +259,7 @@ impl<E: Clone> AttemptMachine<E> {
     pub fn release(&mut self, now: Instant) {
         self.decide_lease(now);
         match self.phase {
-            Phase::Held { .. } | Phase::Extending { .. } => {
+            Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked => {
                 self.begin_release(Owed::RELEASED, now);
                 self.decide(now);
             }
@@ -266,6 +286,7 @@ impl<E: Clone> AttemptMachine<E> {
             | Phase::Raising
             | Phase::Held { .. }
             | Phase::Extending { .. }
+            | Phase::Revoked
             | Phase::Lapsed { .. } => self.begin_release(Owed::DROPPED, now),
             Phase::Ending(awaited) if awaited.release => {
                 self.phase = Phase::Ending(Owed::DROPPED);
@@ -305,7 +326,7 @@ impl<E: Clone> AttemptMachine<E> {
         self.decide_lease(now);
         match self.phase {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => self.cancel(now),
-            Phase::Held { .. } | Phase::Extending { .. } => {
+            Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked => {
                 let latest = saturating_add(now, self.margin.min(grace));
                 self.lapse(End::Closed, self.lease_end().min(latest), now);
             }
@@ -318,22 +339,31 @@ impl<E: Clone> AttemptMachine<E> {
     }
 
     /// A call settled.
-    pub fn handle_reply(&mut self, call: CallId, outcome: Outcome<E>, now: Instant) {
+    pub fn handle_reply(&mut self, call: CallId, outcome: Outcome<E, H>, now: Instant) {
         let id = call.node();
         let node = self.nodes.get_mut(id.index());
         let Some((node, kind)) = node.and_then(|node| node.settle(call).map(|kind| (node, kind)))
         else {
             return;
         };
-        node.learn(kind, &outcome);
-        let is_refused = matches!(outcome, Outcome::Refused);
+        node.learn(kind, &outcome, now);
+        let is_refused = matches!(outcome, Outcome::Refused(_));
+        let is_first = matches!(kind, Purpose::Acquire | Purpose::Extend);
+        if let Some(vote @ RoundVote::Open) = self.votes.get_mut(id.index())
+            && self.is_lost
+            && is_first
+        {
+            *vote = outcome.clone().into();
+        }
         if node.is_open() {
             // The first vote of a node in a round counts (Q3).
             self.nodes[id.index()].vote = self.vote_of(id, kind, outcome, now);
-            self.make_haste(now);
         }
         self.decide(now);
-        self.go_on(id, kind, is_refused, now);
+        match kind {
+            Purpose::Look => self.look_at(id, now),
+            _ => self.go_on(id, kind, is_refused, now),
+        }
     }
 
     /// Notes the nodes whose release is in the client's own queue, and those whose release has left it late, before
@@ -352,6 +382,9 @@ impl<E: Clone> AttemptMachine<E> {
             self.close_votes(due, now);
         }
         self.decide(now);
+        if is_due(self.timers.look) {
+            self.look(now);
+        }
         if is_due(self.timers.resend) {
             self.timers.resend = None;
             self.resend_releases();
@@ -388,7 +421,7 @@ impl<E: Clone> AttemptMachine<E> {
 }
 
 /// Calls and decisions to act on, the next wake-up, and what the attempt knows.
-impl<E: Clone> AttemptMachine<E> {
+impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// The next call to send, or to drop. The order of calls to one node is the order to send them in.
     pub fn poll_send(&mut self) -> Option<(NodeId, Action)> {
         self.sends.pop_front()
@@ -405,12 +438,12 @@ impl<E: Clone> AttemptMachine<E> {
         if self.is_quiescent() {
             return None;
         }
-        let Timers { round, resend, bound, last } = self.timers;
+        let Timers { round, resend, bound, last, look } = self.timers;
         let of_phase = match self.phase {
             Phase::Lapsed { until } => Some(until),
             _ => self.valid_until(),
         };
-        [round, resend, bound, last].into_iter().fold(of_phase, earlier)
+        [round, resend, bound, last, look].into_iter().fold(of_phase, earlier)
     }
 
     /// Whether the attempt has ended and nothing is in flight or to be released, or the last timer has
@@ -463,19 +496,20 @@ impl<E: Clone> AttemptMachine<E> {
         self.longest_ttl
     }
 
-    /// The votes of the last decided round, in the order of the nodes. No late reply changes them.
+    /// The votes of the last decided round, in the order of the nodes. A late reply fills an open vote of a first
+    /// round that was lost: the order in which the nodes answer does not matter (A4). It changes no other vote.
     ///
     /// With [`Decision::LeaseLost`]: those of the extension that was open, else of the last one if it failed.
     /// Nodes that denied the lease after the last round count as `Against`. Empty if no node denied it.
     #[must_use]
-    pub fn votes(&self) -> &[RoundVote<E>] {
+    pub fn votes(&self) -> &[RoundVote<E, H>] {
         &self.votes
     }
 
     /// What each node has answered to the releases by now, and how long they have been asked.
     #[must_use]
-    pub fn release_votes(&self, now: Instant) -> (Vec<RoundVote<E>>, Duration) {
-        let vote = |node: &Node<E>| match node.reported_vote() {
+    pub fn release_votes(&self, now: Instant) -> (Vec<RoundVote<E, H>>, Duration) {
+        let vote = |node: &Node<E, H>| match node.reported_vote() {
             RoundVote::Open => RoundVote::Silent,
             vote => vote,
         };
@@ -493,9 +527,8 @@ impl<E: Clone> AttemptMachine<E> {
     #[must_use]
     pub fn open_nodes(&self) -> NodeSet {
         let owes_all = match self.phase {
-            Phase::Held { .. } | Phase::Extending { .. } | Phase::Adopting | Phase::Detached => {
-                false
-            }
+            Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked => false,
+            Phase::Adopting | Phase::Detached => false,
             Phase::Over => return NodeSet::default(),
             _ => true,
         };
@@ -533,11 +566,11 @@ impl<E: Clone> AttemptMachine<E> {
     /// All that is known of a node.
     #[doc(hidden)]
     #[must_use]
-    pub fn node(&self, node: NodeId) -> &Node<E> {
+    pub fn node(&self, node: NodeId) -> &Node<E, H> {
         &self.nodes[node.index()]
     }
 
-    fn select(&self, is_meant: impl Fn(&Node<E>) -> bool) -> NodeSet {
+    fn select(&self, is_meant: impl Fn(&Node<E, H>) -> bool) -> NodeSet {
         self.settings.nodes.ids().filter(|id| is_meant(self.node(*id))).collect()
     }
 
@@ -550,6 +583,6 @@ impl<E: Clone> AttemptMachine<E> {
     }
 
     const fn is_held(&self) -> bool {
-        matches!(self.phase, Phase::Held { .. } | Phase::Extending { .. })
+        matches!(self.phase, Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked)
     }
 }

@@ -28,8 +28,9 @@
 //!   waiter attempts. A win removes that entry too. Its owner joins again at its next refresh.
 //! - *Misled.* After two refused attempts although the gate replied "free", the waiter rests: a refresh comes after
 //!   0.04 s, later after twice as long each time, up to 0.67 s. A holder that has no key at the gate may go soon.
-//! - *Noise.* From the third fruitless push in a row on, looks and refreshes are at least 100 ms apart. While
-//!   readers hold the lock they are 10 ms apart: each reader that comes or goes is a push.
+//! - *Noise.* From the fourth fruitless push in a row on, looks and refreshes are at least 200 ms apart. While
+//!   readers hold the lock they are 10 ms apart: each reader that comes or goes is a push. After a refresh that is due,
+//!   the first waiter counts from one again: if it was overtaken out of turn, its pushes help from then on.
 //! - *Absent.* If the predecessor's key is absent, one refresh comes at once, the next when it is due (W4).
 //! - *Move.* Each refresh goes to the best gate. The entry at the old gate leaves when the new gate has
 //!   replied. If the new gate fails, the waiter goes on at the old one.

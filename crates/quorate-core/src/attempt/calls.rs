@@ -1,52 +1,24 @@
 //! The way of a call to its node, and back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Waker;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Attempt, Effects, Input, State};
+use super::{Attempt, Effects, State, set_bit};
 use crate::algorithm::attempt::{CallId, Message, NodeSet, Outcome};
 use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
-use crate::cluster::nodes::{Change, outcome};
+use crate::cluster::nodes::{Change, Settled, outcome};
 use crate::resource::Key;
 use crate::seam::backend::{
-    AcquireOptions, Answered, BackendError, Call, CallKind, CallReply, CallResult, Capabilities,
-    ExtendOptions, Operation, ReleaseOptions, Reply, Tag, Vote,
+    AcquireOptions, BackendError, CallKind, CallReply, CallResult, Capabilities, ExtendOptions,
+    Holder, Operation, ReleaseOptions, Tag,
 };
 use crate::telemetry;
 use crate::turns::tickets::Asking;
 
 /// The number of the hint for the first key. The machine's calls are numbered from 1, and hints down from here.
 pub(super) const FIRST_HINT: u32 = u32::MAX;
-
-impl Answered for Attempt {
-    fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
-        self.givers.settled(tag.number);
-        self.state.put(&self, (Input::Reply(tag, result), now));
-    }
-
-    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
-        self.givers.ask(tag.number, task, || {
-            let is_in_front =
-                NodeSet::of_bits(self.given_up.load(Ordering::SeqCst)).contains(tag.node);
-            is_in_front && tag.kind != CallKind::Release || self.is_over.load(Ordering::SeqCst)
-        })
-    }
-
-    fn now(&self) -> Option<Instant> {
-        Some(self.cluster().now())
-    }
-
-    fn note_queued(&self, tag: &Tag, is_queued: bool, is_late: bool) {
-        if tag.kind != CallKind::Release {
-            return;
-        }
-        set_bit(&self.queued, tag.node, is_queued);
-        set_bit(&self.left_late, tag.node, is_late);
-    }
-}
 
 impl State {
     pub(super) fn begin_call(
@@ -60,8 +32,7 @@ impl State {
         let (cluster, node) = (attempt.cluster(), id.node());
         let (operation, kind) = operation(attempt, node, message);
         let tag = Tag { node, number: id.number(), begun: now, kind, asks_server: false };
-        let call = Call::new(operation, tag, Arc::<Attempt>::clone(attempt));
-        match cluster.nodes.begin(node, call, &*cluster.runtime, now) {
+        match attempt.begin_call(operation, tag) {
             Ok(silent) => {
                 if silent >= attempt.node_timeout
                     && cluster.nodes.note_silent(node, now) == Change::Fails
@@ -88,25 +59,20 @@ impl State {
 
     pub(super) fn handle_reply(
         &mut self,
-        attempt: &Arc<Attempt>,
+        attempt: &Attempt,
         tag: &Tag,
-        result: CallResult,
+        Settled { result, change, .. }: Settled,
         now: Instant,
         effects: &mut Effects,
     ) {
-        let cluster = attempt.cluster();
-        let settled = cluster.nodes.settled(tag, result, now);
-        effects.wake.merge(cluster.attempts.tell_back(tag.node, settled.await_back));
         if tag.kind == CallKind::Waiting {
-            return self.handle_hint(attempt, tag.number, settled.result, now);
+            return self.handle_hint(attempt, tag.number, result, now);
         }
-        if let Ok(CallReply::Voted(Reply { vote: Vote::Refused, holder: Some(holder), .. })) =
-            &settled.result
-            && attempt.won.get().is_none()
-        {
-            self.holders.push((tag.node, holder.clone()));
+        let outcome = outcome(result);
+        if let Outcome::Marked(Some(mark)) = &outcome {
+            self.revoked.get_or_insert_with(|| Box::new(mark.revoked_by()));
         }
-        self.handle_outcome(attempt, tag, outcome(settled.result), settled.change, now, effects);
+        self.handle_outcome(attempt, tag, outcome, change, now, effects);
     }
 
     /// A call has settled.
@@ -114,7 +80,7 @@ impl State {
         &mut self,
         attempt: &Attempt,
         tag: &Tag,
-        outcome: Outcome<BackendError>,
+        outcome: Outcome<BackendError, Option<Holder>>,
         change: Change,
         now: Instant,
         effects: &mut Effects,
@@ -128,11 +94,6 @@ impl State {
         }
         if tag.kind == CallKind::Release {
             set_bit(&attempt.queued, tag.node, false);
-        }
-        // The answer to a round that is lost already: the error of the request says it (A4).
-        let votes = tag.kind.sets_ttl();
-        if votes && self.machine.has_ended() && attempt.won.get().is_none() {
-            self.late.push((tag.node, outcome.clone()));
         }
         self.machine.handle_reply(CallId::new(tag.node, tag.number), outcome, now);
     }
@@ -157,7 +118,7 @@ impl State {
         effects: &mut Effects,
     ) {
         attempt.given_up.fetch_or(NodeSet::from_iter([node]).bits(), Ordering::SeqCst);
-        effects.wakers.add(attempt.givers.take());
+        attempt.wake_givers(effects);
         self.note_may_hold(attempt, node, now);
         effects.tell(move |attempt| {
             let name = attempt.cluster().nodes.name(node);
@@ -165,21 +126,22 @@ impl State {
         });
     }
 
-    pub(super) fn note_may_hold(&self, attempt: &Attempt, node: NodeId, now: Instant) {
+    fn note_may_hold(&self, attempt: &Attempt, node: NodeId, now: Instant) {
         if let Some(until) = now.checked_add(self.machine.longest_ttl().as_duration()) {
             attempt.cluster().nodes.may_hold_until(node, until);
         }
     }
-}
 
-/// Puts a node into a set of bits, or takes it out. Mostly nothing changes, and a look is cheap.
-fn set_bit(nodes: &AtomicU64, node: NodeId, is_in: bool) {
-    let set = NodeSet::from_iter([node]);
-    if NodeSet::of_bits(nodes.load(Ordering::Relaxed)).contains(node) != is_in {
-        match is_in {
-            true => nodes.fetch_or(set.bits(), Ordering::Relaxed),
-            false => nodes.fetch_and(!set.bits(), Ordering::Relaxed),
-        };
+    /// Nothing is left to await.
+    pub(super) fn cleaned_up(&self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
+        let unsettled = self.machine.unsettled();
+        unsettled.iter().for_each(|node| self.note_may_hold(attempt, node, now));
+        if let Some(since) = self.background_since {
+            let took = now.saturating_duration_since(since);
+            effects.tell(move |attempt| {
+                telemetry::cleaned_up(attempt.claim.keys(), took, unsettled.iter().count());
+            });
+        }
     }
 }
 
@@ -189,8 +151,7 @@ pub(super) fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Inst
     let Some(node) = cluster.nodes.gates(key, now).first().copied() else { return Asking::NoGate };
     let tag = Tag { node, number, begun: now, kind: CallKind::Waiting, asks_server: false };
     let hint = Operation::Hint { key: key.clone(), mode };
-    let call = Call::new(hint, tag, Arc::<Attempt>::clone(attempt));
-    match cluster.nodes.begin(node, call, &*cluster.runtime, now) {
+    match attempt.begin_call(hint, tag) {
         Ok(_) => Asking::Asked,
         Err(_) => Asking::Answered,
     }
@@ -210,13 +171,15 @@ fn operation(attempt: &Attempt, node: NodeId, message: Message) -> (Operation, C
         Message::Extend { ttl } => {
             (Operation::Extend(claim(ttl), ExtendOptions::default()), CallKind::Extend)
         }
+        Message::Look => (Operation::Look(attempt.claim.clone()), CallKind::Look),
         Message::Raise { token } => {
             (Operation::Raise(attempt.claim.clone(), token), CallKind::Raise)
         }
         Message::Release { highest } => {
             // An adopted lock has a token also where a node keeps no numbers.
             let can_raise = attempt.cluster().nodes.can(node, Capabilities::FENCING);
-            let options = ReleaseOptions { raise_to: highest.filter(|_| can_raise) };
+            let was_held = attempt.won.get().is_some();
+            let options = ReleaseOptions { raise_to: highest.filter(|_| can_raise), was_held };
             (Operation::Release(attempt.claim.clone(), options), CallKind::Release)
         }
     }
@@ -226,13 +189,13 @@ fn tell_settled(
     attempt: &Attempt,
     node: NodeId,
     kind: CallKind,
-    outcome: Outcome<BackendError>,
+    outcome: Outcome<BackendError, Option<Holder>>,
     latency: Duration,
     change: Change,
 ) {
     let (vote, error) = match outcome {
         Outcome::Granted(_) => ("granted", None),
-        Outcome::Refused => ("refused", None),
+        Outcome::Refused(_) | Outcome::Marked(_) => ("refused", None),
         Outcome::Failed(error) | Outcome::Lost(error) | Outcome::NotSent(error) => {
             ("failed", Some(error))
         }

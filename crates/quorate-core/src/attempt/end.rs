@@ -4,45 +4,41 @@
 //! the time over before the machine has heard of it says so as well. The first writer wins. These atomics
 //! are the one copy of a value that the machine keeps.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::algorithm::attempt::End;
 use crate::algorithm::lease::saturating_add;
 use crate::error::{LeaseEnd, QuorumFailure};
-use crate::resource::Key;
+use crate::resource::{Key, Label};
 
-/// Why a lease has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    Released = 1,
-    Expired,
-    NotOurs,
-    HoldLimit,
-    Detached,
-    Closed,
-}
+/// All ends of a lease, each at the number that stands for it.
+const ALL: [End; 7] = [
+    End::Expired,
+    End::HoldLimit,
+    End::NotOurs,
+    End::Revoked,
+    End::Closed,
+    End::Released,
+    End::Detached,
+];
 
-impl Why {
-    const ALL: [Self; 6] = [
-        Self::Released,
-        Self::Expired,
-        Self::NotOurs,
-        Self::HoldLimit,
-        Self::Detached,
-        Self::Closed,
-    ];
-
-    /// The reason as its holder hears it. `failure`: what each node said against the lease.
-    pub(super) fn lost(self, keys: &[Key], failure: impl FnOnce() -> QuorumFailure) -> LeaseEnd {
-        let names = keys.into();
-        match self {
-            Self::Released => LeaseEnd::Released(names),
-            Self::Expired => LeaseEnd::Expired { last: failure().of(names) },
-            Self::NotOurs => LeaseEnd::NotHeld(failure().of(names)),
-            Self::HoldLimit => LeaseEnd::HoldLimit(names),
-            Self::Detached => LeaseEnd::Detached(names),
-            Self::Closed => LeaseEnd::Closed(names),
-        }
+/// The end of a lease as its holder hears it. `failure`: what each node said against the lease. `by`: who revoked it.
+pub(super) fn lost(
+    why: End,
+    keys: &[Key],
+    by: Option<Label>,
+    failure: impl FnOnce() -> QuorumFailure,
+) -> LeaseEnd {
+    let names = keys.into();
+    match why {
+        End::Expired => LeaseEnd::Expired { last: failure().of(names) },
+        End::HoldLimit => LeaseEnd::HoldLimit(names),
+        End::NotOurs => LeaseEnd::NotHeld(failure().of(names)),
+        End::Closed => LeaseEnd::Closed(names),
+        End::Released => LeaseEnd::Released(names),
+        End::Detached => LeaseEnd::Detached(names),
+        End::Revoked => LeaseEnd::Revoked { names, by },
     }
 }
 
@@ -55,8 +51,8 @@ pub(crate) struct PublishedEnd {
     start: Instant,
     /// Nanoseconds from the start to the end of the lease.
     valid_for: AtomicU64,
-    /// The end is that of the hold limit.
-    is_limited: AtomicBool,
+    /// Why it ends by time.
+    by_time: AtomicU8,
     /// Zero as long as it has not ended; then nanoseconds from the start, and why.
     ended: AtomicU64,
 }
@@ -66,25 +62,30 @@ impl PublishedEnd {
         Self {
             start,
             valid_for: AtomicU64::new(0),
-            is_limited: AtomicBool::new(false),
+            by_time: AtomicU8::new(End::Expired as u8),
             ended: AtomicU64::new(0),
         }
     }
 
     /// The lease is valid until then.
     pub(super) fn publish(&self, valid_until: Instant, is_limited: bool) {
-        self.is_limited.store(is_limited, Ordering::Release);
+        self.set_why(if is_limited { End::HoldLimit } else { End::Expired });
         self.valid_for.store(self.nanos(valid_until), Ordering::Release);
     }
 
+    /// The lease ends by time for this reason.
+    pub(super) fn set_why(&self, why: End) {
+        self.by_time.store(why as u8, Ordering::Release);
+    }
+
     /// The lease has ended, if it had not before.
-    pub(super) fn end(&self, why: Why, at: Instant) {
-        let ended = self.nanos(at) << WHY_BITS | why as u64;
+    pub(super) fn end(&self, why: End, at: Instant) {
+        let ended = self.nanos(at) << WHY_BITS | (why as u64 + 1);
         let _ = self.ended.compare_exchange(0, ended, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// The end of the lease; if it has ended by now, why. Takes no mutex.
-    pub(crate) fn check(&self, now: Instant) -> Result<Instant, Why> {
+    pub(crate) fn check(&self, now: Instant) -> Result<Instant, End> {
         if let Some((why, _)) = self.ended() {
             return Err(why);
         }
@@ -92,17 +93,27 @@ impl PublishedEnd {
         if now < valid_until {
             return Ok(valid_until);
         }
-        let is_limited = self.is_limited.load(Ordering::Acquire);
-        self.end(if is_limited { Why::HoldLimit } else { Why::Expired }, valid_until);
+        self.end(self.why(), valid_until);
         // Another writer may have been first.
         self.ended().map_or(Ok(valid_until), |(why, _)| Err(why))
     }
 
+    /// Why it ends, if nothing happens before.
+    pub(super) fn why(&self) -> End {
+        let index: usize = self.by_time.load(Ordering::Acquire).into();
+        ALL.get(index).copied().unwrap_or(End::Expired)
+    }
+
+    /// Whether a revoke has taken effect: the lease ends at its end, if not before.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.why() == End::Revoked
+    }
+
     /// Why and when the lease has ended, if that is known already.
-    pub(crate) fn ended(&self) -> Option<(Why, Instant)> {
+    pub(crate) fn ended(&self) -> Option<(End, Instant)> {
         let ended = self.ended.load(Ordering::Acquire);
         let index = usize::try_from(ended & ((1 << WHY_BITS) - 1)).ok()?.checked_sub(1)?;
-        Some((*Why::ALL.get(index)?, self.after(ended >> WHY_BITS)))
+        Some((*ALL.get(index)?, self.after(ended >> WHY_BITS)))
     }
 
     /// The end of the lease as it was last set.
@@ -130,12 +141,12 @@ mod tests {
     #[test]
     fn h4_a_lease_ends_by_the_clock_and_the_first_writer_says_why() {
         let start = Instant::now();
-        for (is_limited, why) in [(false, Why::Expired), (true, Why::HoldLimit)] {
+        for (is_limited, why) in [(false, End::Expired), (true, End::HoldLimit)] {
             let end = PublishedEnd::new(start);
             end.publish(start + SECOND, is_limited);
             assert_eq!(end.check(start), Ok(start + SECOND));
             assert_eq!(end.check(start + SECOND), Err(why));
-            end.end(Why::Released, start);
+            end.end(End::Released, start);
             end.publish(start + 9 * SECOND, false);
             assert_eq!(end.check(start), Err(why), "it has one end");
             assert_eq!(end.ended(), Some((why, start + SECOND)));
@@ -145,7 +156,7 @@ mod tests {
     #[test]
     fn each_reason_is_kept_with_its_time() {
         let start = Instant::now();
-        for why in Why::ALL {
+        for why in ALL {
             let end = PublishedEnd::new(start);
             end.publish(start + SECOND, false);
             end.end(why, start + SECOND / 3);

@@ -2,35 +2,32 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::calls::{FIRST_HINT, ask_gate};
-use super::{Attempt, Effects, Renewing, State, Why};
-use crate::algorithm::attempt::{
-    Action, AttemptMachine, Decision, End, NodeSet, RoundId, RoundVote,
-};
+use super::end::lost;
+use super::{Attempt, Effects, Renewing, State};
+use crate::algorithm::attempt::{AttemptMachine, Decision, End, NodeSet, RoundId};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
-use crate::cluster::shell::waiting::Awaited as _;
-use crate::cluster::shell::wakers::Wakers;
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::seam::backend::{BackendError, Holder};
 use crate::telemetry;
 use crate::turns::tickets::{Progress, Turn};
 
 impl State {
-    pub(super) fn new(machine: AttemptMachine<BackendError>, turn: Turn) -> Self {
+    pub(super) fn new(machine: AttemptMachine<BackendError, Option<Holder>>, turn: Turn) -> Self {
         Self {
             machine,
             first: None,
             is_taken: false,
-            late: Vec::new(),
-            holders: Vec::new(),
             extended: None,
             failed: None,
             lost: None,
+            revoked: None,
             released: None,
             keeping: None,
+            mark: None,
             kept: None,
             is_undone: false,
             is_cleared: false,
@@ -38,59 +35,12 @@ impl State {
             is_closed: false,
             renewal: None,
             turn,
-            wakers: Wakers::default(),
             is_counted: false,
             background_since: None,
-            served: None,
         }
     }
 
-    /// Begins the machine's calls, keeps its decisions, gives tickets on, and ends an attempt that is quiescent.
-    pub(super) fn follow(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
-        // A look may have found the end before the machine has heard of it.
-        let is_held = !self.machine.has_ended() && self.keeping.is_none();
-        if attempt.won.get().is_some() && is_held && attempt.end.ended().is_some() {
-            self.machine.close(Duration::MAX, now);
-        }
-        loop {
-            while let Some((node, action)) = self.machine.poll_send() {
-                match action {
-                    Action::Send(id, message) => {
-                        self.begin_call(attempt, id, message, now, effects)
-                    }
-                    Action::GiveUp(_) => self.give_up(attempt, node, now, effects),
-                }
-            }
-            let Some(decision) = self.machine.poll_decision() else { break };
-            self.decided(attempt, decision, now, effects);
-            self.wakers.move_into(&mut effects.wakers);
-        }
-        if self.machine.has_ended()
-            && self.renewal.take().is_some_and(|renewal| renewal.round.is_some())
-        {
-            effects.wake.merge(attempt.cluster().attempts.renewal_over());
-        }
-        if telemetry::IS_ON {
-            let is_held = attempt.won.get().is_some() && attempt.end.ended().is_none();
-            if std::mem::replace(&mut self.is_counted, is_held) != is_held {
-                effects.tell(move |_| telemetry::held(is_held));
-            }
-        }
-        self.give_turn_on(attempt, now, effects);
-        for node in self.machine.awaits_back().iter() {
-            attempt.cluster().nodes.await_back(node, attempt.slot);
-        }
-        if self.machine.is_quiescent() {
-            self.end(attempt, now, effects);
-        } else if let Some(due) = self.due()
-            && self.served.is_none_or(|served| due < served)
-        {
-            self.served = Some(due);
-            effects.wake.merge(attempt.cluster().attempts.serve(attempt.slot, due));
-        }
-    }
-
-    fn decided(
+    pub(super) fn decided(
         &mut self,
         attempt: &Arc<Attempt>,
         decision: Decision,
@@ -123,6 +73,7 @@ impl State {
                 let error = || Err(ExtendError::NoQuorum(failure));
                 self.keep_decided(attempt, round, error, now, effects);
             }
+            Decision::Revoked => self.note_revoked(attempt, now, effects),
             Decision::LeaseLost(end) => self.lease_lost(attempt, end, now, effects),
             Decision::Released => self.release_decided(Ok(()), now),
             Decision::LostBefore => {
@@ -145,15 +96,7 @@ impl State {
         now: Instant,
         effects: &mut Effects,
     ) {
-        if let (Some(renewal), None) = (&mut self.renewal, &failure) {
-            (renewal.is_parked, renewal.is_late) = (false, false);
-        }
-        if let Some(renewal) = &mut self.renewal
-            && renewal.round.take_if(|ours| *ours <= round).is_some()
-        {
-            effects.wake.merge(attempt.cluster().attempts.renewal_over());
-        }
-        self.plan_renewal(attempt, failure.is_none(), now);
+        self.renewal_decided(attempt, round, failure.is_none(), now, effects);
         let took = self.machine.waited();
         let left = attempt.end.valid_until().saturating_duration_since(now);
         effects.tell(move |attempt| match failure {
@@ -162,53 +105,8 @@ impl State {
         });
     }
 
-    /// Plans the next extension of a lease that is renewed, after a round that was won or that failed. Plans none for
-    /// the end of the lease or later, and none once the lease ends at its hold limit.
-    pub(super) fn plan_renewal(&mut self, attempt: &Attempt, is_won: bool, now: Instant) {
-        let (Some(renewal), Some(valid_until)) = (&mut self.renewal, self.machine.valid_until())
-        else {
-            return;
-        };
-        if renewal.round.is_none() {
-            let (ttl, random) = (attempt.claim.ttl(), attempt.cluster().random());
-            let times = attempt.cluster().config.renewal(ttl);
-            let at = match is_won {
-                true => times.next(valid_until, random),
-                false => times.retry(now, valid_until, random),
-            };
-            renewal.at = Some(at).filter(|at| *at < valid_until && !self.machine.is_limited());
-        }
-    }
-
-    /// Begins an extension, if it may have a round in flight. Else the timekeeper calls again, in the last third of the
-    /// lease at the latest.
-    pub(super) fn renew(&mut self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
-        let (Some(Renewing { at, round: round @ None, is_parked, is_late }), Some(valid_until)) =
-            (&mut self.renewal, self.machine.valid_until())
-        else {
-            return;
-        };
-        let (ttl, cluster) = (attempt.claim.ttl(), attempt.cluster());
-        let urgent_at = valid_until.checked_sub(cluster.config.validity(ttl) / 3);
-        let is_urgent = urgent_at.is_none_or(|urgent_at| now >= urgent_at);
-        *at = urgent_at;
-        if *is_parked && is_urgent {
-            *is_late = true;
-            self.wakers.move_into(&mut effects.wakers);
-        }
-        *is_parked = !cluster.attempts.may_renew(attempt.slot, valid_until, is_urgent);
-        if !*is_parked {
-            *at = None;
-            *round = self.machine.extend(ttl, now);
-            if round.is_none() {
-                effects.wake.merge(cluster.attempts.renewal_over());
-            }
-        }
-    }
-
     /// A due time may have come.
     pub(super) fn handle_time(&mut self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
-        self.served = None;
         let [queued, left_late] = [&attempt.queued, &attempt.left_late]
             .map(|nodes| NodeSet::of_bits(nodes.load(Ordering::Relaxed)));
         // The queue of a node that does not answer may never move.
@@ -224,43 +122,29 @@ impl State {
         }
     }
 
-    /// The request or the guard is gone: cancels, and releases.
-    pub(super) fn leave(&mut self, attempt: &Attempt, now: Instant) {
-        self.is_left = true;
-        self.background_since.get_or_insert(now);
-        attempt.end_lease(Why::Released, now);
-        self.machine.cancel(now);
-    }
-
     fn release_decided(&mut self, result: Result<(), ReleaseError>, now: Instant) {
         self.background_since = Some(now);
         self.released.get_or_insert(result);
     }
 
-    fn lease_lost(&mut self, attempt: &Attempt, end: End, now: Instant, effects: &mut Effects) {
-        let why = match end {
-            End::Expired => Why::Expired,
-            End::HoldLimit => Why::HoldLimit,
-            End::NotOurs => Why::NotOurs,
-            End::Closed => Why::Closed,
-        };
+    fn lease_lost(&mut self, attempt: &Attempt, why: End, now: Instant, effects: &mut Effects) {
         let at = now.min(attempt.end.valid_until());
         attempt.end.end(why, at);
         self.keep_lost(
             attempt,
-            |state| why.lost(attempt.claim.keys(), || state.failure(attempt)),
+            |state| lost(why, attempt.claim.keys(), state.revoked_by(), || state.answers(attempt)),
             now,
             effects,
         );
         // Another writer may have been first.
         let (why, at) = attempt.end.ended().unwrap_or((why, at));
-        let lost = why.lost(attempt.claim.keys(), || self.failure(attempt));
-        self.lost = Some(Box::new(lost.clone()));
+        let told = lost(why, attempt.claim.keys(), self.revoked_by(), || self.answers(attempt));
+        self.lost = Some(Box::new(told.clone()));
         effects.tell(move |attempt| {
             let (keys, held) = (attempt.claim.keys(), attempt.held(at));
-            match lost.reason() {
-                _ if why == Why::Closed => telemetry::closed(keys, held),
-                Some(reason) => telemetry::lost(keys, reason, held, &lost),
+            match told.reason() {
+                _ if why == End::Closed => telemetry::closed(keys, held),
+                Some(reason) => telemetry::lost(keys, reason, held, &told),
                 None => {}
             }
         });
@@ -268,7 +152,12 @@ impl State {
 
     /// Gives the turn on once the releases have been handed to their nodes. Not before the request has heard of its round:
     /// from a lost one, or an expired win, it takes the turn back.
-    fn give_turn_on(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
+    pub(super) fn give_turn_on(
+        &mut self,
+        attempt: &Arc<Attempt>,
+        now: Instant,
+        effects: &mut Effects,
+    ) {
         let is_result_to_come =
             self.first.is_some() && !self.is_taken && !self.is_left && !self.is_closed;
         let is_over = self.machine.is_quiescent();
@@ -288,42 +177,13 @@ impl State {
         self.turn.give_on(progress, now, &mut effects.given_on);
     }
 
-    /// Nothing is left to await or to send.
-    fn end(&mut self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
-        if attempt.is_over.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        effects.is_over = true;
-        effects.wakers.add(attempt.givers.take());
-        self.wakers.move_into(&mut effects.wakers);
-        let unsettled = self.machine.unsettled();
-        unsettled.iter().for_each(|node| self.note_may_hold(attempt, node, now));
-        if let Some(since) = self.background_since {
-            let took = now.saturating_duration_since(since);
-            effects.tell(move |attempt| {
-                telemetry::cleaned_up(attempt.claim.keys(), took, unsettled.iter().count());
-            });
-        }
+    /// What each node answered in the last round that was decided, or after it if that is a first round that was lost.
+    pub(super) fn answers(&self, attempt: &Attempt) -> QuorumFailure {
+        attempt.cluster().nodes.failure(self.machine.votes(), self.machine.waited())
     }
 
-    /// What each node answered in the last round that was decided, or after it if that is the first round.
-    pub(super) fn failure(&self, attempt: &Attempt) -> QuorumFailure {
-        let (nodes, waited) = (&attempt.cluster().nodes, self.machine.waited());
-        if self.late.is_empty() {
-            let failure = nodes.failure(self.machine.votes(), self.holders(attempt), waited);
-            return failure.of(attempt.claim.keys());
-        }
-        let mut votes = self.machine.votes().to_vec();
-        for (node, outcome) in &self.late {
-            if let Some(vote @ RoundVote::Open) = votes.get_mut(node.index()) {
-                *vote = outcome.clone().into();
-            }
-        }
-        nodes.failure(&votes, self.holders(attempt), waited).of(attempt.claim.keys())
-    }
-
-    /// The holders that refused the first round, if it was lost. A later refusal names none.
-    fn holders(&self, attempt: &Attempt) -> &[(NodeId, Holder)] {
-        if attempt.won.get().is_none() { &self.holders } else { &[] }
+    /// The same for the holder, with its keys.
+    fn failure(&self, attempt: &Attempt) -> QuorumFailure {
+        self.answers(attempt).of(attempt.claim.keys())
     }
 }

@@ -1,13 +1,12 @@
-//! The end of a lease whose lock stays on the nodes: one extension, after which nothing is sent.
+//! The end of a lease whose lock stays on the nodes: an extension as all others, one for as long as it stays, then nothing.
 
-use std::mem::replace;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Attempt, Effects, Input, State, Why};
-use crate::algorithm::attempt::RoundId;
+use super::{Attempt, Effects, State, Wish};
+use crate::algorithm::attempt::{End, RoundId};
 use crate::algorithm::lease::Ttl;
-use crate::cluster::shell::late::Actor as _;
+use crate::cluster::shell::{Actor as _, Input};
 use crate::error::{ExtendError, LeaseEnd};
 use crate::telemetry;
 
@@ -22,32 +21,35 @@ impl Attempt {
     ///
     /// From the first poll on, it goes on when the future is dropped.
     pub(crate) async fn keep(self: &Arc<Self>, ttl: Ttl) -> Result<(), ExtendError> {
-        let mut is_begun = false;
-        self.wait(move |state, effects| {
-            if !replace(&mut is_begun, true) {
-                state.handle(self, (Input::Keep(ttl), None), effects);
-                if state.keeping.is_none() {
-                    // The lease had ended (O7).
-                    state.set_kept(Err(state.lost(self).into()), effects);
-                }
-            }
-            state.kept.clone()
-        })
-        .await
+        self.handle(Input::Wish(Wish::Keep(ttl)));
+        self.wait(|state| state.kept.clone()).await
     }
 }
 
 impl State {
     /// Begins the extension, or releases if the lease has ended.
-    pub(super) fn keep(&mut self, attempt: &Attempt, ttl: Ttl, now: Instant) {
-        self.is_left = true;
+    pub(super) fn keep(
+        &mut self,
+        attempt: &Arc<Attempt>,
+        ttl: Ttl,
+        now: Instant,
+        effects: &mut Effects,
+    ) {
         let is_held = attempt.end.check(now).is_ok();
-        self.keeping = is_held.then(|| self.machine.extend(ttl, now)).flatten();
+        // A node that sets the mark and is away then keeps it if this process ends: so a quorum has to answer first.
+        let answering = attempt.claim.ttl();
+        self.keeping = is_held.then(|| self.machine.extend(answering, now)).flatten();
+        self.mark = Some(ttl);
         match self.keeping {
-            Some(_) => attempt.end.end(Why::Detached, now),
+            Some(_) => attempt.end.end(End::Detached, now),
             None => {
                 self.background_since.get_or_insert(now);
+                // If it is still valid, the lock was revoked.
+                attempt.end_lease(End::Revoked, now);
                 self.machine.cancel(now);
+                // The lease had ended (O7), and the machine says why.
+                self.follow(attempt, now, effects);
+                self.set_kept(Err(self.lost(attempt).into()), effects);
             }
         }
     }
@@ -64,6 +66,13 @@ impl State {
     ) {
         if self.kept.is_none() && self.keeping.is_some_and(|keeping| keeping <= round) {
             let result = result();
+            if result.is_ok()
+                && let Some(ttl) = self.mark.take()
+            {
+                // Without a round, the lease is lost: that is a decision as well.
+                self.keeping = self.machine.extend(ttl, now).or(self.keeping);
+                return;
+            }
             if result.is_ok() {
                 self.machine.abandon(now);
                 self.turn.end(&mut effects.given_on);

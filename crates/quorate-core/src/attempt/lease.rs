@@ -17,7 +17,7 @@ use crate::algorithm::lease::Ttl;
 use crate::attempt::Attempt;
 use crate::cluster::Cluster;
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, Stopped};
-use crate::resource::Key;
+use crate::resource::{Key, Label};
 use crate::seam::runtime::BoxFuture;
 
 /// A view of a lease, for other tasks. Cheap to clone; it does not keep the lock.
@@ -104,6 +104,23 @@ impl Lease {
     ) -> impl Future<Output = Result<Duration, LeaseEnd>> + Send + 'static + use<> {
         let attempt = Arc::clone(&self.attempt);
         async move { attempt.at_risk().await }
+    }
+
+    /// Resolves when the lock was revoked, with the label of the process that did it. See
+    /// [`LockGuard::revoked`](crate::LockGuard::revoked).
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseEnd`]: the lease has ended before.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn revoked(
+        &self,
+    ) -> impl Future<Output = Result<Option<Label>, LeaseEnd>> + Send + 'static + use<> {
+        let attempt = Arc::clone(&self.attempt);
+        async move { attempt.revoked().await }
     }
 
     /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no I/O.

@@ -1,11 +1,13 @@
-//! Whether a lease that is still valid is at risk, since an extension of it has failed.
+//! Whether a lease that is still valid is at risk: an extension of it has failed, or the lock was revoked.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Attempt, State};
-use crate::algorithm::attempt::RoundId;
+use super::{Attempt, Effects, State};
+use crate::algorithm::attempt::{End, RoundId};
 use crate::error::{LeaseEnd, QuorumFailure};
+use crate::resource::Label;
+use crate::telemetry;
 
 impl Attempt {
     /// Resolves when the lease is at risk, with what is left of it; an error when it has ended.
@@ -14,29 +16,62 @@ impl Attempt {
     ///
     /// The future can be dropped at any time.
     pub(crate) async fn at_risk(self: &Arc<Self>) -> Result<Duration, LeaseEnd> {
-        self.wait(|state, effects| {
-            let now = effects.now(self);
+        let at_risk = self.wait(|state| {
+            let now = self.cluster().now();
             match self.end.check(now) {
-                Ok(end) => state.is_at_risk().then(|| Ok(end.saturating_duration_since(now))),
-                Err(_) => Some(Err(state.ended(self, effects))),
+                Ok(end) => self.is_risky(state).then(|| Ok(end.saturating_duration_since(now))),
+                Err(why) => Some(Err(why)),
             }
-        })
-        .await
+        });
+        at_risk.await.map_err(|_| self.lost())
+    }
+
+    /// Resolves when a revoke has taken effect, with the label of the process that did it; an error when the lease has
+    /// ended before.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub(crate) async fn revoked(self: &Arc<Self>) -> Result<Option<Label>, LeaseEnd> {
+        let revoked = self.wait(|state| match self.end.check(self.cluster().now()) {
+            _ if self.end.is_revoked() => Some(Ok(state.revoked_by())),
+            Ok(_) => None,
+            Err(why) => Some(Err(why)),
+        });
+        revoked.await.map_err(|_| self.lost())
+    }
+
+    fn is_risky(&self, state: &State) -> bool {
+        self.end.is_revoked() || state.is_at_risk()
     }
 
     /// Whether the lease is valid and at risk.
     pub(crate) fn is_at_risk(self: &Arc<Self>) -> bool {
-        self.end.check(self.cluster().now()).is_ok()
-            && self.state.with(self, |state, _| state.is_at_risk())
+        self.end.check(self.cluster().now()).is_ok() && self.look(|state| self.is_risky(state))
     }
 
     /// What the nodes answered to the latest extension that failed, if none has succeeded since.
     pub(crate) fn failed_extension(self: &Arc<Self>) -> Option<QuorumFailure> {
-        self.state.with(self, |state, _| state.failed().map(|failed| failed.1.clone()))
+        self.look(|state| state.failed().map(|failed| failed.1.clone()))
     }
 }
 
 impl State {
+    /// A revoke has taken effect: nothing is renewed any more.
+    pub(super) fn note_revoked(&self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
+        attempt.end.set_why(End::Revoked);
+        let (by, left) = (self.revoked_by(), attempt.end.valid_until());
+        let left = left.saturating_duration_since(now);
+        effects.tell(move |attempt| {
+            telemetry::revoked(attempt.claim.keys(), by.as_ref(), left);
+        });
+    }
+
+    /// The label of the process that revoked the lock.
+    pub(super) fn revoked_by(&self) -> Option<Label> {
+        self.revoked.as_deref().cloned().flatten()
+    }
+
     /// The latest extension that failed, if none has succeeded since.
     fn failed(&self) -> Option<&(RoundId, QuorumFailure)> {
         self.failed.as_deref().filter(|failed| Some(failed.0) > self.extended)

@@ -237,15 +237,15 @@ impl Nodes {
             result = Err(BackendError::new(BackendErrorKind::Identity, text));
         }
         // Whether a node can watch keys and keep a wait queue says nothing of its votes.
-        let is_extra = matches!(tag.kind, CallKind::Waiting | CallKind::Watch);
+        let is_extra = matches!(tag.kind, CallKind::Waiting | CallKind::Watch | CallKind::Look);
         match &result {
             Err(error) if is_extra && (error.is_given_up() || !is_unanswered(error)) => {}
             result => health.note_result(result.is_ok(), now),
         }
-        let change = match (&result, tag.kind) {
-            (_, CallKind::Waiting | CallKind::Watch) => Change::None,
-            (Ok(_), _) => health.note_answer(now),
-            (Err(error), _) => health.note_failure(Silence::Failed(error.clone()), now),
+        let change = match &result {
+            _ if is_extra => Change::None,
+            Ok(_) => health.note_answer(now),
+            Err(error) => health.note_failure(Silence::Failed(error.clone()), now),
         };
         let is_back = result.as_ref().err().is_none_or(|error| !is_unanswered(error));
         let await_back = if is_back { std::mem::take(&mut health.await_back) } else { Vec::new() };
@@ -323,26 +323,22 @@ impl Nodes {
     /// What each node answered in a round. No votes: no node was asked.
     pub(crate) fn failure(
         &self,
-        votes: &[RoundVote<BackendError>],
-        holders: &[(NodeId, Holder)],
+        votes: &[RoundVote<BackendError, Option<Holder>>],
         waited: Duration,
     ) -> QuorumFailure {
-        let holder = |id: NodeId| {
-            let mut named = holders.iter().filter(|(node, _)| *node == id);
-            named.next().map(|(_, holder)| holder.clone())
-        };
-        let answer = |((id, node), vote): ((NodeId, &NodeSlot), &RoundVote<BackendError>)| {
+        let answer = |(node, vote): (&NodeSlot, &RoundVote<BackendError, Option<Holder>>)| {
             let answer = match vote {
                 RoundVote::Open => Answer::NoReply { is_over: false },
                 RoundVote::For => Answer::Granted,
-                RoundVote::Against | RoundVote::Unclear => Answer::Refused { holder: holder(id) },
+                RoundVote::Against(holder) => Answer::Refused { holder: holder.clone() },
+                RoundVote::Unclear => Answer::Refused { holder: None },
                 RoundVote::Unknown(error) => Answer::Failed(error.clone()),
                 RoundVote::Silent => Answer::NoReply { is_over: true },
                 RoundVote::NotAsked => Answer::NotAsked,
             };
             NodeAnswer::new(Arc::clone(&node.name), answer)
         };
-        QuorumFailure::new(self.count.ids().zip(&self.nodes).zip(votes).map(answer), waited)
+        QuorumFailure::new(self.nodes.iter().zip(votes).map(answer), waited)
     }
 
     /// Two nodes that are the same server (Q6).
@@ -386,11 +382,12 @@ fn is_unanswered(error: &BackendError) -> bool {
 }
 
 /// What the result of a call is for the machine of its attempt.
-pub(crate) fn outcome(result: CallResult) -> Outcome<BackendError> {
+pub(crate) fn outcome(result: CallResult) -> Outcome<BackendError, Option<Holder>> {
     match result {
         Ok(CallReply::Voted(reply)) => match reply.vote {
             Vote::Granted => Outcome::Granted(reply.number),
-            Vote::Refused => Outcome::Refused,
+            Vote::Refused if reply.is_marked => Outcome::Marked(reply.holder),
+            Vote::Refused => Outcome::Refused(reply.holder),
         },
         Ok(_) => {
             let text = "the backend gave the answer to another question";

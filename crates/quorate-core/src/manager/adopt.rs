@@ -40,7 +40,7 @@ async fn try_adopt(manager: &Arc<Inner>, record: &DetachedLock) -> Result<LockGu
     let attempt = Attempt::adopt(manager, claim, record.fencing_token(), limit);
     let attempt = attempt.ok_or(AdoptError::Closed)?;
     let mut adopting = Adopting(Some(Arc::clone(&attempt)));
-    let result = attempt.first(false).await;
+    let result = attempt.first().await;
     Err(match (cluster.nodes.same_server(), result) {
         (Some((first, second)), _) => AdoptError::SameServer { first, second },
         (None, Some(Ok(()))) => {
@@ -48,8 +48,13 @@ async fn try_adopt(manager: &Arc<Inner>, record: &DetachedLock) -> Result<LockGu
             return Ok(LockGuard::new(Lease::new(attempt)));
         }
         (None, None) => AdoptError::Closed,
-        (None, Some(Err(lost))) if lost.loss == Loss::Held => AdoptError::Lost(lost.failure),
-        (None, Some(Err(lost))) => AdoptError::NoQuorum(lost.failure),
+        (None, Some(Err(lost))) => {
+            let failure = lost.failure.of(record.keys());
+            match lost.loss {
+                Loss::Held => AdoptError::Lost(failure),
+                _ => AdoptError::NoQuorum(failure),
+            }
+        }
     })
 }
 

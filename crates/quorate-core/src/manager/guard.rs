@@ -13,7 +13,7 @@ use crate::attempt::lease::Lease;
 use crate::cluster::Cluster;
 use crate::error::{ExtendError, LeaseEnd, ReleaseError, Stopped};
 use crate::manager::detached::DetachedLock;
-use crate::resource::Key;
+use crate::resource::{Key, Label};
 use crate::seam::backend::{Capabilities, Claim, Holder, Mode, Revoke};
 use crate::telemetry;
 
@@ -108,7 +108,7 @@ impl LockGuard {
     ///
     /// A lease is at risk from the moment at which an extension or renewal has failed, while the lease is still
     /// valid. So it is if a renewal had to wait for others of this manager until the last third of its validity. The next
-    /// extension that succeeds ends the risk.
+    /// extension that succeeds ends the risk. A lock that was [revoked](Self::revoked) is at risk until its end.
     ///
     /// Renewals are tried again by themselves, so a risk may pass. As long as it lasts, this resolves at once: warn once,
     /// and wait for it again when [`is_at_risk`](Self::is_at_risk) is false. A lease that is not extended is never at risk.
@@ -125,6 +125,25 @@ impl LockGuard {
         &self,
     ) -> impl Future<Output = Result<Duration, LeaseEnd>> + Send + 'static + use<> {
         self.lease.at_risk()
+    }
+
+    /// Resolves when the lock was [revoked](crate::LockManager::revoke), with the label of the process that did it: the
+    /// holder is asked to leave.
+    ///
+    /// The lease stays valid until its end, and is extended no more: nobody else has the lock before. A holder that
+    /// releases before that gives the lock free. Nodes that push say it within a round trip, others at the next renewal.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseEnd`]: the lease has ended before.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn revoked(
+        &self,
+    ) -> impl Future<Output = Result<Option<Label>, LeaseEnd>> + Send + 'static + use<> {
+        self.lease.revoked()
     }
 
     /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no I/O.
@@ -215,10 +234,10 @@ impl LockGuard {
         Ok(record)
     }
 
-    /// Ends the lease, and leaves the lock on the nodes for `duration` from now, so that no client acquires it
-    /// until then.
+    /// Ends the lease, and leaves a mark in its place: no client acquires it for `duration`.
     ///
-    /// For work that is done once: what stays on the nodes marks it as done. On nodes that keep the order of calls, which
+    /// It keeps nobody holding: [`auto_renew`](Self::auto_renew) and [`extend`](Self::extend) do that. It is for work that is
+    /// done once: what stays on the nodes marks it as done. On nodes that keep the order of calls, which
     /// a pool does not, it reads *done by*, and not *held by*, in inspections and errors of all processes.
     /// The lock is free after `duration`, or after what is left of its ttl, if that is longer. No release and no
     /// close of the manager frees it earlier. `duration` is cut to the range from 1 ms to 100 years. Neither the
@@ -240,9 +259,10 @@ impl LockGuard {
     /// # Errors
     ///
     /// - [`ExtendError::Lost`]: the lease has ended, before or meanwhile. Nothing is kept.
-    /// - [`ExtendError::NoQuorum`]: no quorum extended. The lock is released. A node that extends and does not answer is asked
-    ///   for a minute longer than the ttl, and may keep the lock for `duration` after that, or if the process ends before
-    ///   it: [`close`](crate::LockManager::close) names that node.
+    /// - [`ExtendError::NoQuorum`]: no quorum extended. The lock is released. Before that, a quorum has to extend for the plain
+    ///   ttl: if it does not, no node is told of `duration`. A quorum that fails between these two rounds may leave a node
+    ///   that extends and does not answer. It is asked for a minute longer than the ttl, and may keep the lock for
+    ///   `duration` after that, or if the process ends before it: [`close`](crate::LockManager::close) names that node.
     ///
     /// # Cancel safety
     ///

@@ -187,6 +187,21 @@ impl LockRequest {
         self
     }
 
+    /// The same request for all of the names.
+    pub(crate) const fn of_all(mut self) -> Self {
+        self.wishes.is_choice = false;
+        self
+    }
+
+    /// How long it waits for a holder; `None` without a deadline.
+    pub(crate) const fn patience(&self) -> Option<Duration> {
+        match self.wishes.patience {
+            Patience::None => Some(Duration::ZERO),
+            Patience::For(timeout) => Some(timeout),
+            Patience::Forever => None,
+        }
+    }
+
     /// The same request as one that waits without a deadline, but only while a quorum of nodes replies.
     pub(crate) const fn while_held(mut self) -> Self {
         self.wishes.needs_quorum = true;

@@ -45,8 +45,13 @@ impl Label {
     /// The label of a lock that was revoked: `revoked`, or `revoked by` and the label of the process that did it, cut to
     /// the longest length.
     pub(crate) fn of_revoked(by: Option<&Self>) -> Self {
-        let text = by.map_or_else(|| "revoked".to_owned(), |by| format!("revoked by {}", by.0));
+        let text = by.map_or_else(|| "revoked".to_owned(), |by| format!("{BY}{}", by.0));
         Self::cut(&text)
+    }
+
+    /// The label of the process in the label of a lock that was revoked.
+    pub(crate) fn in_revoked(label: &str) -> Option<Self> {
+        label.strip_prefix(BY).and_then(|by| Self::new(by).ok())
     }
 
     /// The text without the characters that end behind the longest length.
@@ -75,6 +80,9 @@ impl fmt::Display for Label {
         fmt::Debug::fmt(&*self.0, f)
     }
 }
+
+/// The text before the label of the process that revoked a lock.
+const BY: &str = "revoked by ";
 
 /// Stands where [`Label::lossy`] found a character that is not shown as it is.
 const REPLACED: char = char::REPLACEMENT_CHARACTER;

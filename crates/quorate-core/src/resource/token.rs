@@ -11,6 +11,9 @@ const ENTROPY: usize = 20;
 /// The text before the token in the value of a mark.
 const MARK: &[u8] = b"done:";
 
+/// The text before the digits in the value that a revoke leaves.
+const REVOKED: &[u8] = b"revoked:";
+
 /// The number of hexadecimal digits at the front of the value.
 const DIGITS: usize = 2 * ENTROPY;
 
@@ -66,7 +69,7 @@ impl Token {
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         match <[u8; DIGITS]>::try_from(value) {
             Ok(digits) => are_digits(&digits).then_some(Self(Value::Bare(digits))),
-            Err(_) if is_mark(value) => None,
+            Err(_) if is_mark(value) || is_revoked(value) => None,
             Err(_) => label_of(value).map(|_| Self(Value::Labelled(value.into()))),
         }
     }
@@ -89,7 +92,7 @@ impl Token {
 
 /// The label in a value that a node stores. A value of another library has none (L2).
 pub(crate) fn label_of(value: &[u8]) -> Option<&str> {
-    let value = value.strip_prefix(MARK).unwrap_or(value);
+    let value = value.strip_prefix(MARK).or_else(|| value.strip_prefix(REVOKED)).unwrap_or(value);
     let (digits, rest) = value.split_at_checked(DIGITS)?;
     let text = rest.strip_prefix(b" ").filter(|_| are_digits(digits))?;
     label::parse(text)
@@ -97,7 +100,16 @@ pub(crate) fn label_of(value: &[u8]) -> Option<&str> {
 
 /// Whether a value is that of a mark. The text before the digits keeps it apart from each token, whatever its label.
 pub(crate) fn is_mark(value: &[u8]) -> bool {
-    let digits = value.strip_prefix(MARK).and_then(|value| value.get(..DIGITS));
+    has_digits_behind(MARK, value)
+}
+
+/// Whether a revoke has left this value.
+pub(crate) fn is_revoked(value: &[u8]) -> bool {
+    has_digits_behind(REVOKED, value)
+}
+
+fn has_digits_behind(prefix: &[u8], value: &[u8]) -> bool {
+    let digits = value.strip_prefix(prefix).and_then(|value| value.get(..DIGITS));
     digits.is_some_and(are_digits)
 }
 
@@ -123,6 +135,7 @@ mod tests {
         .unwrap()
     }
 
+    /// Rule A6.
     #[test]
     fn l1_a_token_prints_on_the_wire_and_nowhere_else() {
         let labelled = token().labelled(&Label::new("web-3 nightly").unwrap());

@@ -38,7 +38,7 @@ pub use call::{Call, NotSent, Push};
 pub use claim::{Claim, Mode};
 pub use description::Description;
 pub use error::{BackendError, BackendErrorKind};
-pub use operation::{CallReply, CallResult, Choice, Operation, Revoke};
+pub use operation::{CallReply, CallResult, Choice, Leaves, Operation, Revoke};
 pub use options::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply, Watched};
 pub use restart_guard::RestartGuard;
 pub use sighting::{Holder, Reader, Sighting};
@@ -96,7 +96,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// A dropped call may or may not be executed.
     async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError>;
 
-    /// Deletes those keys of the claim that are ours; granted if all of them were.
+    /// Deletes those keys of the claim that are ours, or have the [mark](Leaves::Mark) for its token; granted if all of them
+    /// were. No other value frees a mark (V9).
     ///
     /// # Errors
     ///
@@ -380,6 +381,7 @@ async fn perform<B: LockBackend + ?Sized>(backend: &B, call: &Call) -> CallResul
             return left.map(CallReply::Waiters);
         }
         Operation::Watch { .. } => return Err(BackendError::unsupported("a watch")),
+        Operation::Look(_) => return Err(BackendError::unsupported("a look")),
         Operation::Inspect { key } => return backend.inspect(key).await.map(CallReply::Sighted),
         Operation::Revoke { key, how } => {
             return backend.revoke(key, how).await.map(CallReply::Sighted);

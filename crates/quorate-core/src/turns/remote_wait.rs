@@ -11,43 +11,40 @@ mod goal;
 mod watches;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::Waker;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
-use crate::algorithm::wait::{Entry, WaitMachine};
+use crate::algorithm::wait::{Entry, WaitAction, WaitMachine};
 use crate::cluster::Cluster;
-use crate::cluster::attempts::{Due, Slot, Timed, Wake};
-use crate::cluster::shell::late::{Actor, LateLock};
-use crate::cluster::shell::waiting::{Awaited, Waiting};
-use crate::cluster::shell::wakers::Wakers;
-use crate::error::QuorumFailure;
+use crate::cluster::attempts::Due;
+use crate::cluster::nodes::Settled;
+use crate::cluster::shell::{self, Actor, Input, Shell};
 use crate::resource::Key;
-use crate::seam::backend::{Answered, CallKind, CallResult, Capabilities, Mode, Tag};
-use crate::seam::given_up::Givers;
+use crate::seam::backend::{CallKind, CallReply, Capabilities, Mode, Operation, Tag};
 
 pub(crate) use self::goal::Goal;
 use self::watches::Watches;
 
+/// After how long an entry that nobody refreshes has left no key at the gate.
+const ENTRY_LASTS: Duration = Duration::from_secs(10);
+
 /// The wait of this manager for one key.
-pub(crate) struct RemoteWait {
-    cluster: Arc<Cluster>,
+pub(crate) type RemoteWait = Shell<WaitState>;
+
+/// What of a wait can be read without its lock.
+pub(crate) struct Face {
     /// The key whose queue it is.
     key: Key,
     entry: Entry,
-    slot: Slot,
     /// The lowest number of a watch in use; zero for none.
     watching: AtomicU32,
-    /// No answer is awaited any more.
-    is_given_up: AtomicBool,
-    givers: Givers,
     /// Told what the gate says of other waiters.
     on_hint: Box<dyn Fn(bool, Instant) + Send + Sync>,
-    state: LateLock<WaitState>,
 }
 
+/// The machine of a wait, and its calls in flight.
 pub(crate) struct WaitState {
     machine: WaitMachine,
     goal: Goal,
@@ -68,15 +65,10 @@ pub(crate) struct WaitState {
     is_over: bool,
     /// When an entry that is still there has expired, once the wait is over.
     expires: Option<Instant>,
-    served: Option<Instant>,
-    wakers: Wakers,
 }
 
-/// What happens to a wait.
+/// What its own side wants of a wait.
 pub(crate) enum WaitInput {
-    Reply(Tag, CallResult),
-    Push(u32),
-    Due(Due),
     Refused,
     Won,
     Cancel,
@@ -84,13 +76,8 @@ pub(crate) enum WaitInput {
     TakeOver(Arc<[Key]>),
 }
 
-#[derive(Default)]
-pub(crate) struct WaitEffects {
-    wakers: Wakers,
-    hint: Option<(bool, Instant)>,
-    wake: Wake,
-    is_over: bool,
-}
+/// What is done after the lock is free. Given on is what the gate said of other waiters, and when.
+type Effects = shell::Effects<WaitState>;
 
 impl RemoteWait {
     /// Begins a wait in the queue of `key`. `None` without randomness, and once the manager is closed.
@@ -127,39 +114,20 @@ impl RemoteWait {
             is_outdated: false,
             is_over: false,
             expires: None,
-            served: None,
-            wakers: Wakers::default(),
         };
-        let wait = cluster.attempts.register(|slot| {
-            Arc::new(Self {
-                cluster: Arc::clone(cluster),
-                key,
-                entry,
-                slot,
-                watching: AtomicU32::new(0),
-                is_given_up: AtomicBool::new(false),
-                givers: Givers::default(),
-                on_hint: Box::new(on_hint),
-                state: LateLock::new(state),
-            })
-        })?;
-        wait.state.with(&wait, |state, effects| state.follow(&wait, now, effects));
-        Some(wait)
-    }
-
-    /// Something happened that no reply and no timer tells.
-    pub(crate) fn input(self: &Arc<Self>, input: WaitInput) {
-        self.state.put(self, (input, None));
+        let (watching, on_hint) = (AtomicU32::new(0), Box::new(on_hint));
+        let face = Face { key, entry, watching, on_hint };
+        Self::open(cluster, face, state, now)
     }
 
     /// Whether a gate has said who is in front, or that the lock is held.
     pub(crate) fn has_answer(self: &Arc<Self>) -> bool {
-        self.state.with(self, |state, _| state.machine.has_answer())
+        self.look(|state| state.machine.has_answer())
     }
 
     /// Whether another wait has to take its place.
     pub(crate) fn is_outdated(self: &Arc<Self>) -> bool {
-        self.state.with(self, |state, _| state.is_outdated)
+        self.look(|state| state.is_outdated)
     }
 
     /// Resolves with the number of calls to attempt, once it is not `seen`: then the next attempt is worth making. `None`
@@ -169,158 +137,146 @@ impl RemoteWait {
     ///
     /// The future can be dropped at any time.
     pub(crate) async fn called(self: &Arc<Self>, seen: u32) -> Option<u32> {
-        let look = |state: &mut WaitState, _: &mut WaitEffects| match state.machine.is_over() {
+        self.wait(|state| match state.machine.is_over() {
             true => Some(None),
-            false => (state.calls_to_attempt != seen).then_some(Some(state.calls_to_attempt)),
-        };
-        Waiting::new(&self.state, self, &*self.cluster.runtime, look).await
+            false => Some(state.calls_to_attempt).filter(|calls| *calls != seen).map(Some),
+        })
+        .await
     }
 
     /// Whether the lock was won, or the wait cancelled.
     pub(crate) fn is_over(self: &Arc<Self>) -> bool {
-        self.state.with(self, |state, _| state.machine.is_over())
+        self.look(|state| state.machine.is_over())
     }
 
     /// The number of calls to attempt until now. A task that joins reads it before its own input: else a call between
     /// the two is lost until the next refresh.
     pub(crate) fn calls_to_attempt(self: &Arc<Self>) -> u32 {
-        self.state.with(self, |state, _| state.calls_to_attempt)
+        self.look(|state| state.calls_to_attempt)
     }
 
     /// The key that is free as far as is known, of several of which one is wanted.
     pub(crate) fn take_free(self: &Arc<Self>) -> Option<Key> {
-        self.state.with(self, |state, _| state.goal.take_free())
+        self.look(|state| state.goal.take_free())
     }
 
     /// Resolves when a gate has answered, or no gate answers.
     pub(crate) async fn gate_answered(self: &Arc<Self>, seen: u32) {
-        let is_so = move |state: &mut WaitState| {
-            let machine = &state.machine;
-            state.calls_to_attempt != seen || machine.has_answer() || machine.is_over()
-        };
-        self.wait(is_so).await;
+        self.wait(|WaitState { machine, calls_to_attempt, .. }| {
+            let is_called = *calls_to_attempt != seen;
+            (is_called || machine.has_answer() || machine.is_over()).then_some(())
+        })
+        .await;
     }
 
     /// Resolves when the entry has left its gate, or has expired there.
     pub(crate) async fn left(self: &Arc<Self>) {
-        self.wait(|state| state.is_over).await;
-    }
-
-    async fn wait(self: &Arc<Self>, mut is_so: impl FnMut(&mut WaitState) -> bool + Unpin) {
-        let look = move |state: &mut WaitState, _: &mut WaitEffects| is_so(state).then_some(());
-        Waiting::new(&self.state, self, &*self.cluster.runtime, look).await;
+        self.wait(|state| state.is_over.then_some(())).await;
     }
 
     /// How long until the next refresh.
     fn refresh_interval(&self) -> Duration {
-        let random = self.cluster.random() >> 32;
+        let random = self.cluster().random() >> 32;
         WaitMachine::refresh_interval(u32::try_from(random).unwrap_or_default())
     }
 }
 
-impl Answered for RemoteWait {
-    fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
-        if tag.kind != CallKind::Watch {
-            self.givers.settled(tag.number);
-        }
-        let now = now.unwrap_or_else(|| self.cluster.now());
-        let settled = self.cluster.nodes.settled(&tag, result, now);
-        let wake = self.cluster.attempts.tell_back(tag.node, settled.await_back);
-        self.cluster.attempts.wake(wake);
-        self.state.put(&self, (WaitInput::Reply(tag, settled.result), Some(now)));
-    }
-
-    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
-        self.givers.ask(tag.number, task, || {
-            let watching = self.watching.load(Ordering::SeqCst);
-            let is_unused = watching == 0 || tag.number < watching;
-            tag.kind == CallKind::Watch && is_unused || self.is_given_up.load(Ordering::SeqCst)
-        })
-    }
-
-    fn now(&self) -> Option<Instant> {
-        Some(self.cluster.now())
-    }
-
-    fn pushed(self: Arc<Self>, tag: &Tag) {
-        self.state.put(&self, (WaitInput::Push(tag.number), None));
-    }
-}
-
-impl Timed for RemoteWait {
-    fn handle_due(self: Arc<Self>, due: Due, now: Instant) {
-        self.state.put(&self, (WaitInput::Due(due), Some(now)));
-    }
-
-    fn open_nodes(self: Arc<Self>) -> NodeSet {
-        self.state.with(&self, |state, _| state.open_nodes())
-    }
-
-    fn release_failure(self: Arc<Self>, _: &Key) -> Option<QuorumFailure> {
-        None
-    }
-}
-
 impl Actor for WaitState {
-    type Input = (WaitInput, Option<Instant>);
-    type Effects = WaitEffects;
-    type Owner = Arc<RemoteWait>;
+    type Face = Face;
+    type Wish = WaitInput;
+    type GivenOn = Option<(bool, Instant)>;
 
     fn handle(
         &mut self,
         wait: &Arc<RemoteWait>,
-        (input, now): (WaitInput, Option<Instant>),
-        effects: &mut WaitEffects,
+        input: Input<WaitInput>,
+        now: Instant,
+        effects: &mut Effects,
     ) {
-        let now = now.unwrap_or_else(|| wait.cluster.now());
-        self.machine.set_gates(&wait.cluster.nodes.gates(&wait.key, now));
+        self.machine.set_gates(&wait.cluster().nodes.gates(&wait.key, now));
         match input {
-            WaitInput::Reply(tag, result) => self.handle_reply(wait, &tag, result, now, effects),
-            WaitInput::Push(number) => {
-                self.handle_push(number, now);
+            Input::Reply(tag, Settled { result, .. }) => {
+                // To a LEAVE.
+                if let Ok(CallReply::Waiters(others_wait)) = result {
+                    effects.given_on = Some((others_wait, now));
+                }
+                self.handle_reply(wait, &tag, result, now);
             }
-            WaitInput::Due(Due::Time) => {
-                self.served = None;
-                self.machine.handle_timeout(now);
-            }
-            WaitInput::Due(Due::Renewal | Due::Back(_)) => {}
-            WaitInput::Refused => {
+            Input::Push(tag) => self.handle_push(tag.number, now),
+            Input::Due(Due::Time) => self.machine.handle_timeout(now),
+            Input::Due(Due::Renewal | Due::Back(_)) => {}
+            Input::Wish(WaitInput::Refused) => {
                 self.machine.handle_refused(wait.refresh_interval(), now);
             }
-            WaitInput::Won => self.machine.handle_won(),
-            WaitInput::Cancel | WaitInput::Due(Due::Drain | Due::Close(_)) => self.machine.cancel(),
-            WaitInput::TakeOver(locks) => {
+            Input::Wish(WaitInput::Won) => self.machine.handle_won(),
+            Input::Wish(WaitInput::Cancel) | Input::Due(Due::Drain | Due::Close(_)) => {
+                self.machine.cancel();
+            }
+            Input::Wish(WaitInput::TakeOver(locks)) => {
                 if self.goal.replace(locks) {
                     self.machine.forget_lock_watch();
                 }
                 self.machine.take_over();
             }
         }
-        self.follow(wait, now, effects);
     }
 
-    fn perform(wait: &Arc<RemoteWait>, effects: WaitEffects) {
-        if let Some((others_wait, at)) = effects.hint {
-            (wait.on_hint)(others_wait, at);
+    fn follow(&mut self, wait: &Arc<RemoteWait>, now: Instant, effects: &mut Effects) {
+        while let Some(action) = self.machine.poll_action() {
+            match action {
+                WaitAction::Attempt => self.calls_to_attempt += 1,
+                WaitAction::Refresh(gate) => {
+                    let (key, entry) = (wait.key.clone(), wait.entry.clone());
+                    let (locks, choice) = self.goal.sought();
+                    self.refreshes.push((gate, self.calls + 1));
+                    self.ask(wait, gate, Operation::Refresh { key, entry, locks, choice }, now);
+                }
+                WaitAction::Watch(gate, watched) => self.watch(wait, gate, watched, now, effects),
+                WaitAction::Leave { gate, also } => {
+                    let is_behind = wait.cluster().nodes.can(gate, Capabilities::ORDERED)
+                        || !self.refreshes.iter().any(|(at, _)| *at == gate);
+                    match is_behind {
+                        true => self.leave(wait, gate, also, now),
+                        false => self.held_back.push((gate, also)),
+                    }
+                }
+                WaitAction::Skip(gate) => wait.cluster().nodes.skip_gate(gate, now),
+            }
         }
-        effects.wakers.wake();
-        wait.cluster.attempts.wake(effects.wake);
-        if effects.is_over {
-            wait.cluster.attempts.remove(wait.slot);
+        self.publish_watch(wait, effects);
+        let is_off = self.machine.is_over();
+        if is_off && self.expires.is_none() {
+            self.expires = now.checked_add(ENTRY_LASTS);
         }
-    }
-}
-
-impl Awaited for WaitState {
-    fn wakers(&mut self) -> &mut Wakers {
-        &mut self.wakers
+        let is_left = self.leaves.is_empty() && self.held_back.is_empty();
+        let has_expired = self.expires.is_some_and(|expires| now >= expires);
+        self.is_over |= is_off && (is_left || has_expired);
+        if self.is_over {
+            wait.note_over(effects);
+        }
+        // A change of the next due time concerns the task as well.
+        effects.is_changed = true;
     }
 
     fn due(&self) -> Option<Instant> {
         if self.is_over { None } else { self.machine.next_timeout().or(self.expires) }
     }
 
-    fn time(now: Instant) -> Self::Input {
-        (WaitInput::Due(Due::Time), Some(now))
+    fn give_on(wait: &RemoteWait, hint: Option<(bool, Instant)>) {
+        if let Some((others_wait, at)) = hint {
+            (wait.on_hint)(others_wait, at);
+        }
+    }
+
+    fn open_nodes(&self) -> NodeSet {
+        let asked = self.refreshes.iter().chain(&self.leaves).map(|(gate, _)| *gate);
+        let held_back = self.held_back.iter().map(|(gate, _)| *gate);
+        let own = self.machine.gate().filter(|_| self.machine.has_entry());
+        asked.chain(held_back).chain(own).collect()
+    }
+
+    fn is_given_up(face: &Face, tag: &Tag) -> bool {
+        let watching = face.watching.load(Ordering::SeqCst);
+        tag.kind == CallKind::Watch && (watching == 0 || tag.number < watching)
     }
 }

@@ -49,6 +49,7 @@ impl<'a> Run<'a> {
         for node in nodes.ids() {
             if ordered == 0 || ordered == 1 && pick(2) == 0 {
                 settings = settings.ordered(node);
+                settings = if pick(2) == 0 { settings.pushing(node) } else { settings };
             }
         }
         Self {
@@ -135,6 +136,13 @@ impl<'a> Run<'a> {
                     *seen.entry("back").or_default() += 1;
                 }
             }
+            11 => {
+                let at = (self.pick)(self.settings.nodes.get());
+                let node = self.settings.nodes.ids().nth(at).unwrap();
+                let end = self.attempt.valid_until();
+                self.attempt.handle_push(node, self.now);
+                assert!(!is_valid || end == self.attempt.valid_until(), "seed {}: P1", self.seed);
+            }
             10 if (self.pick)(32) == 0 => {
                 self.attempt.close(SECOND / 4, self.now);
             }
@@ -153,11 +161,21 @@ impl<'a> Run<'a> {
             0 => Outcome::Failed(at),
             1 => Outcome::NotSent(at),
             4 => Outcome::Lost(at),
-            2 | 3 => Outcome::Refused,
+            2 | 3 => Outcome::Refused(()),
+            5 if (self.pick)(2) == 0 && !matches!(message, Message::Release { .. }) => {
+                Outcome::Marked(())
+            }
             _ => Outcome::Granted(number.filter(|_| self.settings.fencing)),
         };
         if let (Message::Acquire { .. }, Outcome::Granted(_)) = (message, outcome) {
             self.granted.push(call.node());
+        }
+        let is_won = self.decided.iter().any(|it| matches!(it, Decision::Won { .. }));
+        if let (Message::Acquire { .. }, Some(vote @ RoundVote::Open), false) =
+            (message, self.votes.get_mut(call.node().index()), is_won)
+        {
+            // An answer to a first round that is lost already (A4).
+            *vote = outcome.into();
         }
         self.settled.push((call, outcome));
         self.attempt.handle_reply(call, outcome, self.now);
@@ -175,6 +193,9 @@ impl<'a> Run<'a> {
                 Action::Send(call, message) => {
                     let before = self.in_flight.iter().filter(|(call, _)| call.node() == id);
                     let before: Vec<Message> = before.map(|(_, message)| *message).collect();
+                    let is_look = |other: &Message| matches!(other, Message::Look);
+                    let has_looked = before.iter().any(is_look);
+                    let before: Vec<_> = before.into_iter().filter(|it| !is_look(it)).collect();
                     let is_ordered = self.settings.is_ordered(id);
                     match message {
                         Message::Acquire { .. } => self.acquires += 1,
@@ -191,6 +212,7 @@ impl<'a> Run<'a> {
                                 *seen.entry("resend").or_default() += 1;
                             }
                         }
+                        Message::Look => assert!(!has_looked, "seed {seed}: P3"),
                         _ => assert!(before.is_empty(), "seed {seed}: two calls at {id:?}"),
                     }
                     let is_release = matches!(message, Message::Release { .. });
@@ -199,6 +221,11 @@ impl<'a> Run<'a> {
                     match message {
                         Message::Repair { .. } => *seen.entry("repair").or_default() += 1,
                         Message::Raise { .. } => *seen.entry("raise").or_default() += 1,
+                        Message::Look => *seen.entry("look").or_default() += 1,
+                        Message::Extend { .. } => {
+                            let is_revoked = self.decided.contains(&Decision::Revoked);
+                            assert!(!is_revoked, "seed {seed}: V10");
+                        }
                         _ => {}
                     }
                     self.in_flight.push((call, message));
@@ -225,6 +252,7 @@ impl<'a> Run<'a> {
                 }
                 Decision::ExtendFailed { .. } => "extend failed",
                 Decision::LeaseLost(_) => "lost",
+                Decision::Revoked => "revoked",
                 Decision::Released => "released",
                 Decision::LostBefore => "lost before",
                 Decision::Unconfirmed => "unconfirmed",

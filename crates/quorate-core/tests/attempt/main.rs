@@ -10,6 +10,7 @@ mod fingerprint;
 mod golden;
 mod player;
 
+/// Rule H6.
 #[test]
 fn no_order_of_events_breaks_an_attempt() {
     let mut seen: HashMap<&str, usize> = HashMap::new();

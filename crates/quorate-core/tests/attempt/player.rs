@@ -13,11 +13,11 @@ use crate::golden::{epoch, parse_duration};
 
 pub(crate) struct Player {
     settings: Settings,
-    attempt: AttemptMachine<String>,
+    attempt: AttemptMachine<String, String>,
     /// Whether the lines are those of the specification: without tokens, losses, `Cleared` and calls given up.
     is_model: bool,
     in_flight: Vec<(CallId, Message)>,
-    settled: Vec<(CallId, Outcome<String>)>,
+    settled: Vec<(CallId, Outcome<String, String>)>,
     sent: Vec<(NodeId, String)>,
     decided: Vec<String>,
 }
@@ -48,7 +48,8 @@ impl Player {
         let mut hasher = DefaultHasher::new();
         self.attempt.fingerprint(epoch() + parse_duration(time), &mut hasher);
         let nodes = self.settings.nodes.ids();
-        nodes.for_each(|id| self.attempt.node(id).fingerprint(&mut hasher));
+        let now = epoch() + parse_duration(time);
+        nodes.for_each(|id| self.attempt.node(id).fingerprint(now, &mut hasher));
         hasher.finish()
     }
 
@@ -82,6 +83,7 @@ impl Player {
                 let (queued, left) = (of(names.to_vec()), of(left));
                 self.attempt.note_queued(queued, left);
             }
+            [name, "pushes"] => self.attempt.handle_push(self.node(name).unwrap(), now),
             [name, "back"] => self.attempt.handle_back(self.node(name).unwrap(), now),
             [question @ ("lease" | "votes" | "open" | "awaits-back" | "state")] => {
                 let answer = self.answer(question);
@@ -122,22 +124,26 @@ impl Player {
         let (nodes, mut reply) = words.split_at(first);
         let nodes: Vec<NodeId> = nodes.iter().filter_map(|name| self.node(name)).collect();
         let mut kind = None;
-        if let ["acquire" | "extend" | "raise" | "repair" | "release", ..] = *reply {
+        if let ["acquire" | "extend" | "raise" | "repair" | "look" | "release", ..] = *reply {
             (kind, reply) = (Some(reply[0]), &reply[1..]);
         }
         for id in nodes {
             let (kind, outcome) = match *reply {
                 ["granted", token] => (Some("acquire"), Outcome::Granted(Some(number(token)))),
                 ["granted"] => (Some("acquire"), Outcome::Granted(None)),
-                ["refused"] => (Some("acquire"), Outcome::Refused),
+                ["refused", "by", holder] => (Some("acquire"), Outcome::Refused(holder.to_owned())),
+                ["refused"] => (Some("acquire"), Outcome::Refused(String::new())),
                 ["still", "owned"] => (Some("extend"), Outcome::Granted(None)),
-                ["not", "ours"] => (Some("extend"), Outcome::Refused),
+                ["not", "ours"] => (Some("extend"), Outcome::Refused(String::new())),
                 ["raised"] => (Some("raise"), Outcome::Granted(None)),
-                ["not", "raised"] => (Some("raise"), Outcome::Refused),
+                ["seen"] => (Some("look"), Outcome::Granted(None)),
+                ["not", "seen"] => (Some("look"), Outcome::Refused(String::new())),
+                ["marked"] => (kind, Outcome::Marked(String::new())),
+                ["not", "raised"] => (Some("raise"), Outcome::Refused(String::new())),
                 ["repaired"] => (Some("repair"), Outcome::Granted(None)),
-                ["not", "repaired"] => (Some("repair"), Outcome::Refused),
+                ["not", "repaired"] => (Some("repair"), Outcome::Refused(String::new())),
                 ["deleted"] => (Some("release"), Outcome::Granted(None)),
-                ["not", "there"] => (Some("release"), Outcome::Refused),
+                ["not", "there"] => (Some("release"), Outcome::Refused(String::new())),
                 ["not", "sent", ref reason @ ..] => (kind, Outcome::NotSent(reason.concat())),
                 ["error", ref reason @ ..] => (kind, Outcome::Failed(reason.concat())),
                 ["lost", ref reason @ ..] => (kind, Outcome::Lost(reason.concat())),
@@ -194,6 +200,7 @@ impl Player {
             }
             Message::Raise { token } => Some(token.to_string()),
             Message::Release { highest } => highest.map(|token| token.to_string()),
+            Message::Look => None,
         };
         let detail = detail.map(|detail| format!("({detail})")).unwrap_or_default();
         capital(message.name()) + &detail
@@ -242,9 +249,11 @@ impl Player {
     }
 }
 
-fn tell_vote(vote: &RoundVote<String>) -> String {
+fn tell_vote(vote: &RoundVote<String, String>) -> String {
     match vote {
         RoundVote::Unknown(reason) => format!("Unknown({reason})"),
+        RoundVote::Against(holder) if holder.is_empty() => "Against".into(),
+        RoundVote::Against(holder) => format!("Against({holder})"),
         other => format!("{other:?}"),
     }
 }

@@ -16,6 +16,8 @@
 //! | `watch a`, `watch a e1` | begins a watch of the key, or of the key of an entry |
 //! | `notified`, `expired` | waits for all watches, or for the watches of keys that were there |
 //! | `inspect a`, `describe` | what the backend says |
+//! | `mark a` | asks the holder of a to leave |
+//! | `1 look ab`, `told` | holder 1 looks at a and b; waits for the push |
 //! | `revoke a 9`, `delete a` | takes a away from its holder, with the token of holder 9, and says what was there |
 //! | `… of 1 2`, `… of` | only from these holders, or from none |
 //! | `server` | how many servers have replied, if the backend knows it |
@@ -28,10 +30,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::backend::{
-    AcquireOptions, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint, Holder, Mode,
-    Operation, ReleaseOptions, Revoke, Ttl, Vote, Watched,
+    AcquireOptions, Asked, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint,
+    Holder, Mode, Operation, ReleaseOptions, Revoke, Ttl, Vote, Watched,
 };
-use quorate_core::resource::{Key, Resource, Token};
+use quorate_core::resource::{Key, Label, Resource, Token};
 use quorate_core::{BackendError, FencingToken, RestartGuard};
 
 use super::bench::{Bench, Checked, TTL, text};
@@ -65,6 +67,7 @@ fn ability(name: &str) -> Capabilities {
         "queue" => Capabilities::QUEUE,
         "server" => Capabilities::SERVER_ID,
         "watch" => Capabilities::WATCH,
+        "push" => Capabilities::PUSH,
         "shared" => Capabilities::SHARED,
         _ => Capabilities::NONE,
     }
@@ -73,8 +76,13 @@ fn ability(name: &str) -> Capabilities {
 impl Script {
     /// Plays the steps until one is seen to end otherwise.
     pub(super) async fn play(&self, bench: &Bench<'_>) -> Checked {
-        let mut player =
-            Player { bench, numbers: HashMap::new(), watches: Vec::new(), servers: Vec::new() };
+        let mut player = Player {
+            bench,
+            numbers: HashMap::new(),
+            watches: Vec::new(),
+            told: None,
+            servers: Vec::new(),
+        };
         player.numbers.extend([("far", FenceHint::MAX.get()), ("max", FencingToken::MAX.get())]);
         for line in self.steps.lines().filter(|line| !line.starts_with(';')) {
             let line = match line.strip_prefix("unless ").and_then(|line| line.split_once(": ")) {
@@ -109,6 +117,8 @@ struct Player<'a> {
     /// The fencing numbers that have a name.
     numbers: HashMap<&'static str, u64>,
     watches: Vec<Watched>,
+    /// The last look.
+    told: Option<Asked>,
     /// The servers that have replied, without repetitions.
     servers: Vec<Arc<str>>,
 }
@@ -128,6 +138,10 @@ impl Player<'_> {
             ["forget"] => testbed.forget_scripts().await,
             ["restart"] if !testbed.restart().await => return Ok(None),
             ["restart"] => {}
+            ["told"] => {
+                let told = self.told.take().ok_or("nothing was looked at")?;
+                bench.notified(Watched::new(true, told.pushed())).await?;
+            }
             ["notified"] => self.wait(|_| true).await?,
             ["expired"] => self.wait(Watched::is_held).await?,
             [what] if !["server", "describe"].contains(&what) => {
@@ -163,6 +177,10 @@ impl Player<'_> {
                 let how = Revoke::replace(self.token(holder)?);
                 Operation::Revoke { key: self.key_of(what)?, how: self.how(how, of)? }
             }
+            ["mark", what, ref of @ ..] => {
+                let how = Revoke::mark(Label::new("asked").map_err(text)?);
+                Operation::Revoke { key: self.key_of(what)?, how: self.how(how, of)? }
+            }
             ["delete", what, ref of @ ..] => {
                 Operation::Revoke { key: self.key_of(what)?, how: self.how(Revoke::delete(), of)? }
             }
@@ -190,6 +208,14 @@ impl Player<'_> {
             }
             _ => return Err("this is no step".to_owned()),
         };
+        if let Operation::Look(_) = operation {
+            // No other way leads to the push.
+            let mut asked = bench.begin(&operation);
+            let seen = (&mut asked).await;
+            self.told = Some(asked);
+            return seen
+                .map_or_else(|error| Ok(failed(&error)), |seen| self.text(seen, &operation));
+        }
         let mut result = bench.call(&operation).await;
         if sets_a_key(&operation) && result.as_ref().is_err_and(BackendError::is_not_sent) {
             // The node had forgotten its scripts. A second command could come behind a release (C3).
@@ -237,10 +263,12 @@ impl Player<'_> {
                 options.guard = max_ttl.map(RestartGuard::strict);
                 Operation::Acquire(claim, options)
             }
+            "look" => Operation::Look(claim),
             "extend" | "reread" => Operation::Extend(claim, ExtendOptions::default()),
             "release" | "unread" => {
                 let mut options = ReleaseOptions::default();
                 options.raise_to = number("raising")?.and_then(FencingToken::new);
+                options.was_held = true;
                 Operation::Release(claim, options)
             }
             "raise" => {
@@ -256,7 +284,11 @@ impl Player<'_> {
         Ok(match (reply, operation) {
             (CallReply::Voted(reply), _) => {
                 self.note_server(reply.server);
-                let vote = if reply.vote == Vote::Granted { "granted" } else { "refused" };
+                let vote = match reply.vote {
+                    Vote::Granted => "granted",
+                    Vote::Refused if reply.is_marked => "marked",
+                    Vote::Refused => "refused",
+                };
                 let number = reply.number.map(|number| format!(" {number}"));
                 format!("{vote}{}", number.unwrap_or_default())
             }

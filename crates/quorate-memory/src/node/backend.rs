@@ -31,7 +31,8 @@ impl MemoryNode {
             return Err(call.not_sent(BackendError::unsupported(why)));
         }
         let names_server = has.contains(Capabilities::SERVER_ID);
-        let origin = Origin { client: self.client.clone(), names_server };
+        let pushes = has.contains(Capabilities::PUSH);
+        let origin = Origin { client: self.client.clone(), names_server, pushes };
         // Watches do not share the connection of the other calls.
         let own = (operation == rule::Operation::Watch).then(Connection::default);
         let connection = own.as_ref().unwrap_or(&self.connection);

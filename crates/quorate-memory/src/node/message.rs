@@ -33,6 +33,8 @@ pub(super) struct Origin {
     pub(super) client: Option<SimClient>,
     /// Whether replies name the server.
     pub(super) names_server: bool,
+    /// Whether leases are told of changes.
+    pub(super) pushes: bool,
 }
 
 impl Origin {

@@ -38,7 +38,8 @@ impl State {
                 (None, Some(hint)) => store.fence_acquire(claim, hint, now)?,
                 (None, None) => store.acquire(claim, now)?,
             }),
-            Operation::Extend(claim, _) => named(Reply::new(store.extend(claim, now)?)),
+            Operation::Extend(claim, _) => named(store.extend(claim, now)?),
+            Operation::Look(claim) => named(store.look(claim, now)?),
             Operation::Raise(claim, number) => named(Reply::new(store.raise(claim, *number, now)?)),
             Operation::Release(claim, options) => named(Reply::new(match options.raise_to {
                 Some(number) => store.fence_release(claim, number, now),

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{AbortRegistration, Abortable, select};
-use quorate_core::backend::{self, Call, CallReply, CallResult, Push, ask};
+use quorate_core::backend::{self, Call, CallReply, CallResult, Mode, Push, ask};
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
 
 use super::lane::Lane;
 use super::message::{Answer, Connection, Origin, Request};
-use super::watches::{Watch, Watches};
+use super::watches::{Tracked, Watch, Watches};
 use crate::client::SimClient;
 use crate::clock::Clock;
 use crate::fault::Fault;
@@ -98,9 +98,12 @@ impl Process {
         state.fault = fault;
         if stops {
             let watches = state.watches.take_all();
-            self.push(state, watches);
+            // With the connection, what it tracked is forgotten.
+            let leases = state.watches.take_leases(|_, _| true);
+            self.push(state, watches, Vec::new());
+            leases.into_iter().for_each(|one| one.push.end());
         } else {
-            self.push_changes(state);
+            self.push_changes(state, None);
         }
         for request in unread {
             if stops {
@@ -207,7 +210,18 @@ impl Process {
             }
             _ => None,
         };
-        self.push_changes(state);
+        if let backend::Operation::Look(claim) | backend::Operation::Extend(claim, _) =
+            call.operation()
+            && claim.mode() == Mode::Exclusive
+            && origin.pushes
+        {
+            for key in claim.keys() {
+                state.watches.track(key.as_bytes(), origin.client.as_ref(), call);
+            }
+        }
+        // As with `NOLOOP`. But whoever revokes tells the leases of its own connection itself.
+        let is_revoke = matches!(call.operation(), backend::Operation::Revoke { .. });
+        self.push_changes(state, (!is_revoke).then(|| origin.id()));
         if let Some(watch) = watch {
             // A client that is paused or killed notices no push.
             match &origin.client {
@@ -249,7 +263,7 @@ impl Process {
             let now = self.now(&state);
             if state.store.get(key, now).is_none() {
                 state.store.note_change(key);
-                return self.push_changes(state);
+                return self.push_changes(state, None);
             }
         }
     }
@@ -260,21 +274,46 @@ impl Process {
         self.runtime.spawn(Box::pin(async move { call.given_up().await }));
     }
 
-    /// Pushes to the watches of the keys that were written. A hung process does that when it goes on.
-    pub(super) fn push_changes(&self, mut state: MutexGuard<'_, State>) {
+    /// Pushes to the watches of the keys that were written, and to their leases but for those of the writer. A hung process
+    /// does that when it goes on.
+    pub(super) fn push_changes(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        writer: Option<Option<usize>>,
+    ) {
         if matches!(state.fault, Some(Fault::Hung)) {
             return;
         }
         let changes = state.store.take_changes();
         let watches = state.watches.take(&changes);
-        self.push(state, watches);
+        let is_told = |key: &[u8], client| {
+            writer != Some(client) && changes.iter().any(|changed| changed == key)
+        };
+        let leases = state.watches.take_leases(is_told);
+        self.push(state, watches, leases);
     }
 
-    /// Pushes to these watches. Each push is a message of its own, under the rules of this moment.
-    pub(super) fn push(&self, state: MutexGuard<'_, State>, watches: Vec<Watch>) {
+    /// Pushes to these. Each push is a message of its own, under the rules of this moment.
+    pub(super) fn push(
+        &self,
+        state: MutexGuard<'_, State>,
+        watches: Vec<Watch>,
+        leases: Vec<Tracked>,
+    ) {
         let journey = |watch: Watch| (self.journey(&state, Operation::Watch, watch.client), watch);
         let pushes: Vec<(Journey, Watch)> = watches.into_iter().map(journey).collect();
+        let told = |one: Tracked| {
+            let client = one.client.as_ref().map(SimClient::id);
+            (self.journey(&state, Operation::Look, client), one)
+        };
+        let told: Vec<(Journey, Tracked)> = leases.into_iter().map(told).collect();
         drop(state);
+        for (journey, Tracked { client, push, .. }) in told {
+            match journey.loses_reply {
+                true => push.end(),
+                false => self.after(journey.reply, move || handle_by(client, move || drop(push))),
+            }
+        }
         for (journey, watch) in pushes.into_iter().filter(|(journey, _)| !journey.loses_reply) {
             self.after(journey.reply, move || watch.push.abort());
         }

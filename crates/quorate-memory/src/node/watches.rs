@@ -3,11 +3,22 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::{AbortHandle, AbortRegistration};
+use quorate_core::backend::{Call, Push};
+
+use crate::client::SimClient;
 
 #[derive(Default)]
 pub(super) struct Watches {
     watches: BTreeMap<u64, Watch>,
     begun: u64,
+    leases: Vec<Tracked>,
+}
+
+/// A key of a lease that is held, as client tracking keeps it.
+pub(super) struct Tracked {
+    key: Vec<u8>,
+    pub(super) client: Option<SimClient>,
+    pub(super) push: Push,
 }
 
 /// A watch at the node.
@@ -36,6 +47,24 @@ impl Watches {
         let meant = self.watches.iter().filter(|(_, watch)| keys.contains(&watch.key));
         let ids: Vec<u64> = meant.map(|(id, _)| *id).collect();
         ids.iter().filter_map(|id| self.watches.remove(id)).collect()
+    }
+
+    /// Registers the sender of `call` for the key, once.
+    pub(super) fn track(&mut self, key: &[u8], client: Option<&SimClient>, call: &Call) {
+        self.leases.retain(|one| !one.push.is_given_up());
+        if !self.leases.iter().any(|one| one.key == key && one.push.is_for(call)) {
+            let (key, client) = (key.to_vec(), client.cloned());
+            self.leases.push(Tracked { key, client, push: call.push() });
+        }
+    }
+
+    /// Ends the tracking of keys that fulfil a condition, for their clients.
+    pub(super) fn take_leases(
+        &mut self,
+        is_meant: impl Fn(&[u8], Option<usize>) -> bool,
+    ) -> Vec<Tracked> {
+        let client = |one: &Tracked| one.client.as_ref().map(SimClient::id);
+        self.leases.extract_if(.., |one| is_meant(&one.key, client(one))).collect()
     }
 
     /// Ends all watches.

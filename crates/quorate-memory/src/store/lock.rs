@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Claim, Holder, Mode, Reply, Revoke, Sighting, Vote};
+use quorate_core::backend::{Claim, Holder, Leaves, Mode, Reply, Revoke, Sighting, Vote};
 use quorate_core::resource::Key;
 
 use super::entries::{Store, Value};
@@ -63,6 +63,21 @@ impl Store {
         Ok(Found::Ours(ours))
     }
 
+    /// Whether all keys are ours, and what is at the first one that is not.
+    pub(crate) fn look(&self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
+        for key in claim.keys() {
+            match self.at(key, now)? {
+                At::Lock(held) if held == claim.token().as_bytes() => {}
+                At::Lock(held) if is_mark_of(claim, held) => {
+                    return Ok(Reply::marked(Holder::new(held)));
+                }
+                At::Lock(held) => return Ok(Reply::held_by(Holder::new(held))),
+                At::Free | At::Readers(_) => return Ok(Reply::new(Vote::Refused)),
+            }
+        }
+        Ok(Reply::new(Vote::Granted))
+    }
+
     /// Whether all keys are ours. Keys behind the first one that is not are not read.
     pub(super) fn are_ours(&self, claim: &Claim, now: Instant) -> Result<bool, BackendError> {
         for key in claim.keys() {
@@ -90,22 +105,23 @@ impl Store {
     }
 
     /// Makes all keys live for the ttl from now, if all are ours. Never shortens (H2).
-    pub(crate) fn extend(&mut self, claim: &Claim, now: Instant) -> Result<Vote, BackendError> {
+    pub(crate) fn extend(&mut self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
         if claim.mode() == Mode::Shared {
-            return self.extend_reader(claim, now);
+            return self.extend_reader(claim, now).map(Reply::new);
         }
-        if !self.are_ours(claim, now)? {
-            return Ok(Vote::Refused);
+        let seen = self.look(claim, now)?;
+        if seen.vote == Vote::Refused {
+            return Ok(seen);
         }
         for key in claim.keys().iter().map(Key::as_bytes) {
             if self.time_left(key, now).is_none_or(|left| left < claim.ttl().as_duration()) {
                 self.expire_at(key, now + claim.ttl().as_duration());
             }
         }
-        Ok(Vote::Granted)
+        Ok(seen)
     }
 
-    /// Deletes the keys that are ours. A key of another type is not.
+    /// Deletes the keys that are ours, or have the mark for our token. A key of another type is not.
     pub(crate) fn release(&mut self, claim: &Claim, now: Instant) -> Vote {
         if claim.mode() == Mode::Shared {
             return self.remove_reader(claim, now);
@@ -117,7 +133,8 @@ impl Store {
     }
 
     pub(super) fn is_ours(&self, key: &Key, claim: &Claim, now: Instant) -> bool {
-        matches!(self.string(key.as_bytes(), now), Ok(Some(held)) if held == claim.token().as_bytes())
+        let held = self.string(key.as_bytes(), now).ok().flatten();
+        held.is_some_and(|held| held == claim.token().as_bytes() || is_mark_of(claim, held))
     }
 
     pub(crate) fn inspect(
@@ -143,16 +160,33 @@ impl Store {
     ) -> Result<Option<Sighting>, BackendError> {
         let found = self.inspect(key, now)?;
         let key = key.as_bytes();
-        match &how.token {
-            _ if !found.as_ref().is_some_and(|seen| how.takes(seen)) => {}
-            Some(token) => {
-                let end = self.end_of(key);
-                self.put(key, Value::String(token.as_bytes().to_vec()), end);
+        let Some(seen) = found.as_ref().filter(|seen| how.takes(seen)) else { return Ok(found) };
+        let value = match &how.leaves {
+            Leaves::Nothing => {
+                self.remove(key);
+                return Ok(found);
             }
-            None => self.remove(key),
-        }
+            // It stays.
+            Leaves::Mark(_) if seen.holder.is_revoked() => return Ok(found),
+            Leaves::Mark(label) => {
+                let mark = mark_for(seen.holder.value());
+                format!("{mark} {}", label.as_str()).into_bytes()
+            }
+            Leaves::Value(token) => token.as_bytes().to_vec(),
+        };
+        let end = self.end_of(key);
+        self.put(key, Value::String(value), end);
         Ok(found)
     }
+}
+
+/// The mark for a value, without a label.
+fn mark_for(value: &[u8]) -> String {
+    format!("revoked:{}", sha1_smol::Sha1::from(value).digest())
+}
+
+fn is_mark_of(claim: &Claim, held: &[u8]) -> bool {
+    held.starts_with(b"revoked:") && held.starts_with(mark_for(claim.token().as_bytes()).as_bytes())
 }
 
 /// A refusal, which names the holder if it has a name.

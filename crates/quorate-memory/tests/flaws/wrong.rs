@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{
-    AcquireOptions, Call, Capabilities, Choice, Claim, Description, Entry, ExtendOptions,
+    AcquireOptions, Call, Capabilities, Choice, Claim, Description, Entry, ExtendOptions, Leaves,
     LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting, Ttl,
     Vote, Watched, ask,
 };
@@ -228,14 +228,16 @@ impl LockBackend for Wrong {
         let token = Token::draw(|_| Ok(())).unwrap();
         let mut done = how.clone();
         match self.flaw {
-            Flaw::RevokeDeletes => done.token = None,
-            Flaw::DeleteReplaces if how.token.is_none() => done.token = Some(token),
+            Flaw::RevokeDeletes => done.leaves = Leaves::Nothing,
+            Flaw::DeleteReplaces if how.leaves == Leaves::Nothing => {
+                done.leaves = Leaves::Value(token);
+            }
             Flaw::RevokesAnyHolder => done.of = None,
             _ => {}
         }
         let found = self.node.revoke(key, &done).await?;
-        match (self.flaw, &how.token, &found) {
-            (Flaw::RevokeSetsANewTtl, Some(token), Some(_)) => {
+        match (self.flaw, &how.leaves, &found) {
+            (Flaw::RevokeSetsANewTtl, Leaves::Value(token), Some(_)) => {
                 let ttl = Ttl::try_from(Duration::from_secs(90)).unwrap();
                 let claim = Claim::new([key.clone()], token.clone(), ttl);
                 self.node.extend(&claim, ExtendOptions::default()).await?;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
-use quorate_core::backend::{Call, CallResult};
+use quorate_core::backend::{Call, CallResult, Operation};
 use quorate_core::{BackendError, BackendErrorKind};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::shared::Shared;
 use crate::command::Command as _;
-use crate::connection::{Connection, Dial};
+use crate::connection::{Connection, Dial, SILENT};
 use crate::features::Features;
 use crate::handshake::{Purpose, loads};
 use crate::operation::{self, Form, Step};
@@ -161,8 +161,10 @@ impl<'a, D: Dial> Serving<'a, D> {
             }
             // One that had to wait has spent its time here: its answer has one node timeout more.
             call.note_left(self.is_behind);
-            if let Some(key) = operation::watched_key(call.operation()) {
-                self.shared.tracking.watch(key, call.push());
+            if self.shared.purpose == Purpose::Watches || self.features.tracks {
+                for key in operation::pushed_keys(call.operation()) {
+                    self.shared.tracking.watch(key, &call);
+                }
             }
             commands.push(command);
             calls.push((call, form));
@@ -225,6 +227,11 @@ impl<'a, D: Dial> Serving<'a, D> {
             match operation::next(call.operation(), form, reply, &mut self.features) {
                 Step::Send(command, form) => self.again.push_back((call, command, form)),
                 Step::Done(answer) => {
+                    if let Operation::Revoke { key, .. } = call.operation() {
+                        // The server pushes no change to the connection that made it.
+                        let key = Push::Key(key.as_bytes().to_vec());
+                        self.shared.tracking.handle_push(&key);
+                    }
                     self.note_role(&answer);
                     let is_nonsense = answer.as_ref().is_err_and(is_nonsense);
                     settle(call, answer);
@@ -344,9 +351,6 @@ impl<D: Dial> Serving<'_, D> {
 /// How old a connection is at least before the word of its server that it is a replica, or that it releases nothing, ends
 /// it: else a node that stays so would get a new connection with each call.
 const LEAST_LIFE: Duration = Duration::from_secs(1);
-
-/// How long no reply has come when the dial is asked whether the node is another server by now.
-const SILENT: Duration = Duration::from_millis(500);
 
 /// Pipelines in flight.
 const WINDOW: usize = 4;

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use quorate_core::BackendError;
 use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::telemetry::runtime_ended;
-use quorate_core::{BackendError, BackendErrorKind};
-use tokio::time::timeout;
 
-use crate::connection::Dial;
+use crate::connection::{Dial, within};
 use crate::features::Features;
 use crate::handshake::Purpose;
 use crate::tracking::Tracking;
@@ -70,17 +69,13 @@ impl<D: Dial> Shared<D> {
 
     pub(super) async fn connect(&self) -> Result<(D::Connection, Features), BackendError> {
         let tracking = Arc::clone(&self.tracking);
-        let limit = self.limits.connect;
-        let connect = async {
+        within(self.limits.connect, "connection", async {
             let connection = self.dial.connect(move |push| tracking.receive(&push)).await?;
             let features = self.purpose.handshake(&connection).await?;
             self.has_connected.store(true, Ordering::Relaxed);
             Ok((connection, features))
-        };
-        timeout(limit, connect).await.unwrap_or_else(|_| {
-            let text = format!("no connection within {limit:?}");
-            Err(BackendError::new(BackendErrorKind::TimedOut, text))
         })
+        .await
     }
 
     /// Half to all of the time for which `failures` in a row are waited out.

@@ -4,18 +4,14 @@ use quorate_core::BackendError;
 use quorate_core::backend::{Claim, Holder, Reply, Vote};
 
 use crate::command::Command;
-use crate::script::{By, Script};
+use crate::script::{Script, script};
 use crate::value::Value;
 
 /// Several keys: all or none. `ARGV` token, ttl in ms. Returns 1, or the value at a key that is held:
 /// an empty one if readers hold it.
 ///
 /// Keys that are ours already count as granted and keep their ttl (C6): this may be a repair.
-pub(super) static ACQUIRE: Script = Script::new(concat!(
-    include_str!("../../scripts/has_readers.lua"),
-    include_str!("../../scripts/held_at.lua"),
-    include_str!("../../scripts/acquire.lua")
-));
+pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "acquire");
 
 /// The command of a claim on one key, which every Redlock library sends. With `names_holder` the reply is the value
 /// that was there: Redis 7 can do that.
@@ -25,11 +21,6 @@ pub(super) fn set<C: Command>(claim: &Claim, names_holder: bool) -> C {
     let command = C::new("SET", key.len() + token.len() + 24);
     let command = command.arg(key).arg(token).arg("NX").arg("PX").number(ttl);
     if names_holder { command.arg("GET") } else { command }
-}
-
-/// The script of a claim on several keys.
-pub(super) fn several<C: Command>(by: By, claim: &Claim) -> C {
-    ACQUIRE.of_claim::<C>(by, claim).number(claim.ttl().as_millis())
 }
 
 /// The reply to `SET … GET`: the value that was there before. Our own counts as granted (C6).

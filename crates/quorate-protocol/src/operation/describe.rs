@@ -13,12 +13,12 @@ use super::guard::{self, EPOCH, QUARANTINE};
 use crate::command::Command;
 use crate::error_reply::because;
 use crate::features::{Features, field};
-use crate::script::{By, Script};
+use crate::script::{By, Script, script};
 use crate::value::Value;
 
 /// `KEYS` the keys of the quarantine and of the epoch. Returns the milliseconds left of the first as `PTTL`, `INFO`, and the
 /// value of the second; nil for what failed.
-pub(super) static DESCRIBE: Script = Script::new(include_str!("../../scripts/describe.lua"));
+pub(super) static DESCRIBE: Script = script!("describe");
 
 /// What needs scripts.
 const SCRIPTED: Capabilities = Capabilities::FENCING

@@ -8,40 +8,27 @@
 //! A claim on several keys has one number: an acquire sets all its counters to one more than the
 //! highest, and a raise raises all or none.
 
-use quorate_core::backend::{Claim, FenceHint, Reply, Vote};
+use quorate_core::backend::{Claim, Reply, Vote};
 use quorate_core::resource::Key;
 use quorate_core::{BackendError, FencingToken};
 
 use super::acquire::held_by;
 use crate::command::Command;
-use crate::script::{By, Keys as _, Script, size_of};
+use crate::script::{By, Keys as _, Script, script, size_of};
 use crate::value::Value;
 
 /// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or in
 /// a list the value at a key that is held.
-pub(super) static ACQUIRE: Script = Script::new(concat!(
-    include_str!("../../scripts/has_readers.lua"),
-    include_str!("../../scripts/held_at.lua"),
-    include_str!("../../scripts/fence_acquire.lua")
-));
+pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "fence_acquire");
 
 /// `KEYS` as [`ACQUIRE`]; `ARGV` token, number.
-pub(super) static RAISE: Script = Script::new(concat!(
-    include_str!("../../scripts/has_readers.lua"),
-    include_str!("../../scripts/held_at.lua"),
-    include_str!("../../scripts/fence_raise.lua")
-));
+pub(super) static RAISE: Script = script!("has_readers", "held_at", "fence_raise");
 
 /// `KEYS` as [`ACQUIRE`]; `ARGV` token, number. A counter that cannot be raised does not keep the lock.
-pub(super) static RELEASE: Script = Script::new(include_str!("../../scripts/fence_release.lua"));
+pub(super) static RELEASE: Script = script!("is_freed", "fence_release");
 
 /// How many counters a node keeps. All clients must count alike, so it never changes.
 const COUNTERS: u32 = 1024;
-
-/// Acquires the keys and raises their number.
-pub(super) fn acquire<C: Command>(by: By, claim: &Claim, hint: FenceHint) -> C {
-    of_claim::<C>(&ACQUIRE, by, claim).number(claim.ttl().as_millis()).number(hint.get())
-}
 
 /// Raises the number of all keys, if they are ours and none is higher.
 pub(super) fn raise<C: Command>(by: By, claim: &Claim, number: FencingToken) -> C {

@@ -11,14 +11,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_core::backend::{Claim, FenceHint, Reply, Vote};
-use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
+use quorate_core::backend::{Reply, Vote};
+use quorate_core::{BackendError, BackendErrorKind};
 
 use super::acquire::held_by;
 use super::fence;
-use crate::command::Command;
 use crate::features::field;
-use crate::script::{By, Keys as _, Script, size_of};
+use crate::script::{Script, script};
 use crate::value::Value;
 
 /// `KEYS` the keys, then the counter of each if there is a hint, then epoch and quarantine; `ARGV`
@@ -26,42 +25,12 @@ use crate::value::Value;
 ///
 /// Returns `{word, number, run}`. The word is `granted` with the fencing number or 0, `refused` with the value at a key
 /// that is held, or `quarantined` with the milliseconds that are left. `run` is the `run_id`.
-pub(super) static ACQUIRE: Script = Script::new(concat!(
-    include_str!("../../scripts/has_readers.lua"),
-    include_str!("../../scripts/held_at.lua"),
-    include_str!("../../scripts/guard_epoch.lua"),
-    include_str!("../../scripts/guard_acquire.lua")
-));
+pub(super) static ACQUIRE: Script =
+    script!("has_readers", "held_at", "guard_epoch", "guard_acquire");
 
 pub(super) const EPOCH: &[u8] = b"quorate:guard:epoch2";
 
 pub(super) const QUARANTINE: &[u8] = b"quorate:guard:quarantine";
-
-/// Acquires the keys unless the node is quarantined, and raises their number if there is a hint. By [`ACQUIRE`], or by the
-/// script of readers.
-pub(super) fn acquire<C: Command>(
-    script: &Script,
-    by: By,
-    claim: &Claim,
-    hint: Option<FenceHint>,
-    guard: RestartGuard,
-) -> C {
-    let keys = claim.keys();
-    let count = keys.len() * if hint.is_some() { 2 } else { 1 } + 2;
-    let size = size_of(keys) + keys.len() * fence::COUNTER_SIZE + 256;
-    let mut command = script.run::<C>(by, count, size).keys(keys);
-    if hint.is_some() {
-        command = fence::with_counters(command, claim);
-    }
-    command = command.arg(EPOCH).arg(QUARANTINE);
-    command = command.arg(claim.token().as_bytes()).number(claim.ttl().as_millis());
-    command = match hint {
-        Some(hint) => command.number(hint.get()),
-        None => command.arg(""),
-    };
-    let max_ttl = u64::try_from(guard.max_ttl().as_millis()).unwrap_or(u64::MAX);
-    command.number(max_ttl).arg(if guard.is_strict() { "strict" } else { "soft" })
-}
 
 /// What the script replies.
 pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {

@@ -1,44 +1,34 @@
 //! Reading what is at a key, and taking the key away from its holder.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Holder, Reader, Revoke, Sighting};
-use quorate_core::resource::{Key, Token};
+use quorate_core::backend::{Holder, Leaves, Reader, Revoke, Sighting};
+use quorate_core::resource::Key;
 
 use crate::command::Command;
-use crate::script::{By, Script};
+use crate::script::{By, Script, script};
 use crate::value::Value;
 
 /// Returns nil, or `{milliseconds left, value}`. -1 is a key without an expiry. For a key of readers, the value is empty, and
 /// the token and the milliseconds left of each reader follow.
 ///
 /// It writes nothing, so that a replica and a node out of memory run it, too.
-pub(super) static INSPECT: Script = Script::new(concat!(
-    include_str!("../../scripts/has_readers.lua"),
-    include_str!("../../scripts/seen_at.lua"),
-    include_str!("../../scripts/inspect.lua")
-));
+pub(super) static INSPECT: Script = script!("has_readers", "seen_at", "inspect");
 
 /// `ARGV` the value that takes the place of the holder's, or nothing to delete the key; then the holders that are meant, or
-/// none for all. Returns what [`INSPECT`] does, of before.
+/// none for all. Returns what [`INSPECT`] does, of before. `revoked:` and a text behind it ask for a mark: between the two
+/// comes the SHA-1 of the value that is there, and a mark that is there stays (V9).
 ///
 /// A key without an expiry is left alone, and a key with another holder or reader than those (V7). `KEEPTTL` leaves
 /// the expiry as it is (V1): `SET … PX` with the reply to `PTTL` moves it by a millisecond now and then, since the clock
 /// goes on between the two. It needs Redis 6, so an older server gets that.
-pub(super) static REVOKE: Script = Script::new(concat!(
-    include_str!("../../scripts/has_readers.lua"),
-    include_str!("../../scripts/seen_at.lua"),
-    include_str!("../../scripts/revoke.lua")
-));
+pub(super) static REVOKE: Script = script!("has_readers", "seen_at", "revoke");
 
 /// The same while memory is full: one value is replaced.
-pub(super) static REVOKE_WHEN_FULL: Script = Script::new(concat!(
-    "#!lua flags=allow-oom\n",
-    include_str!("../../scripts/has_readers.lua"),
-    include_str!("../../scripts/seen_at.lua"),
-    include_str!("../../scripts/revoke.lua")
-));
+pub(super) static REVOKE_WHEN_FULL: Script =
+    script!("allow_oom", "has_readers", "seen_at", "revoke");
 
 /// Reads what is at a key.
 pub(super) fn inspect<C: Command>(by: By, key: &Key) -> C {
@@ -52,7 +42,11 @@ pub(super) fn revoke<C: Command>(by: By, key: &Key, how: &Revoke, when_full: boo
     if of.is_some_and(<[Holder]>::is_empty) {
         return inspect(by, key);
     }
-    let value = how.token.as_ref().map_or(&b""[..], Token::as_bytes);
+    let value: Cow<'_, [u8]> = match &how.leaves {
+        Leaves::Value(token) => token.as_bytes().into(),
+        Leaves::Mark(label) => format!("revoked: {}", label.as_str()).into_bytes().into(),
+        Leaves::Nothing => (&[][..]).into(),
+    };
     let (key, of) = (key.as_bytes(), of.unwrap_or_default());
     let size = of.iter().map(|holder| holder.value().len() + 4).sum::<usize>();
     let script = if when_full { &REVOKE_WHEN_FULL } else { &REVOKE };

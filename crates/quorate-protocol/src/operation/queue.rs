@@ -14,7 +14,7 @@ use quorate_core::backend::{Choice, Entry, Operation, Refreshed};
 use quorate_core::resource::Key;
 
 use crate::command::Command;
-use crate::script::{By, Keys as _, Script, size_of};
+use crate::script::{By, Keys as _, Script, script, size_of};
 use crate::value::Value;
 
 /// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry, and `any` if one of the keys is wanted. Returns
@@ -28,13 +28,13 @@ use crate::value::Value;
 ///
 /// A lock key without a ttl counts as free: no Redlock client writes one, and one such key would stop
 /// every waiter. It counts as held if one of several is wanted: there may be others, and it would hide them.
-pub(super) static REFRESH: Script = Script::new(include_str!("../../scripts/queue_refresh.lua"));
+pub(super) static REFRESH: Script = script!("queue_refresh");
 
 /// `KEYS` waiters, seen, the entries' keys; `ARGV` the entries. Returns whether an entry is left.
-pub(super) static LEAVE: Script = Script::new(include_str!("../../scripts/queue_leave.lua"));
+pub(super) static LEAVE: Script = script!("queue_leave");
 
 /// `KEYS` seen. Returns whether an entry is there that has not expired and is not of readers.
-pub(super) static HAS_WRITERS: Script = Script::new(include_str!("../../scripts/has_writers.lua"));
+pub(super) static HAS_WRITERS: Script = script!("has_writers");
 
 /// Asks whether any entry is in the queue before `key`.
 pub(super) fn hint<C: Command>(key: &Key) -> C {

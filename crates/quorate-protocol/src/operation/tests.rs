@@ -153,6 +153,12 @@ fn each_operation_has_its_command() {
         let (text, _) = sent(first(&operation, &Features::new(Ok(By::Text))));
         assert_eq!(text, expected.replace("EVALSHA", "EVAL"));
     }
+    // The guide names the permissions of a user: a look needs no other one than a lock.
+    let mut tracking = features(None);
+    tracking.tracks = true;
+    for (keys, expected) in [(&["k"][..], "GET k"), (&["a", "b"], "EVALSHA 2 a b TOKEN -1")] {
+        assert_eq!(sent(first(&Operation::Look(claim(keys)), &tracking)).0, expected);
+    }
     for (how, expected) in [
         (CompareAndDelete::DelIfEq, "DELIFEQ k TOKEN"),
         (CompareAndDelete::DelEx, "DELEX k IFEQ TOKEN"),

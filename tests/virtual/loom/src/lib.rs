@@ -88,7 +88,7 @@ mod tests {
 
     use loom::sync::atomic::{AtomicUsize, Ordering};
 
-    use crate::late::{Actor, LateLock};
+    use crate::late::{LateLock, LateState};
 
     /// Counts its inputs. An input of two brings another one while it is handled, and one while its effects are
     /// performed, as a backend may that answers inside `begin`.
@@ -101,7 +101,7 @@ mod tests {
         performed: AtomicUsize,
     }
 
-    impl Actor for Counting {
+    impl LateState for Counting {
         type Input = usize;
         type Effects = Vec<usize>;
         type Owner = Arc<Owner>;

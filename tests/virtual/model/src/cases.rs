@@ -29,7 +29,7 @@ const USUAL: usize = 100_000;
 
 /// The scopes with one clock, one attempt or two that compete, and whether the ordinary test run explores
 /// them to a limit.
-const KINDS: [(&str, bool); 15] = [
+const KINDS: [(&str, bool); 17] = [
     ("delivered late", false),
     ("late timers", false),
     ("renewed", false),
@@ -45,6 +45,8 @@ const KINDS: [(&str, bool); 15] = [
     ("closed", true),
     ("lapsed", true),
     ("again", true),
+    ("told", true),
+    ("revoked from two", false),
 ];
 
 fn scope(kind: &'static str, is_ordered: bool) -> Scope {
@@ -73,6 +75,14 @@ fn scope(kind: &'static str, is_ordered: bool) -> Scope {
         "lapsed" => {
             let under_way = Some([2, 0]);
             Scope { extensions: 1, extension_ttl: 2, keys_vanish: true, under_way, ..new }
+        }
+        "told" => {
+            let (has_pushes, under_way) = (is_ordered, Some([3, 0]));
+            Scope { has_pushes, revokes: 3, keys_vanish: true, extensions: 1, under_way, ..new }
+        }
+        "revoked from two" => {
+            let under_way = Some([2, 0]);
+            Scope { revokes: 1, attempts: 2, under_way, ..new }
         }
         "again" => {
             let under_way = Some([0, 0]);

@@ -39,49 +39,7 @@ impl World {
             world.record_failures(from, replies);
         }
         let client = world.client(from);
-        let now = time(self.start, client.now);
-        let machine = &mut client.machine;
-        let mut opened = false;
-        match input {
-            Input::Replies(replies) => {
-                for (call, _, outcome) in replies {
-                    machine.handle_reply(*call, *outcome, now);
-                }
-            }
-            Input::Timeout => machine.handle_timeout(now),
-            Input::Release => {
-                machine.release(now);
-                client.caller = Caller::Releases;
-            }
-            Input::Cancel => {
-                machine.cancel(now);
-                let is_adopting =
-                    scope.beginning == Beginning::Adopt && before.caller == Caller::Waits;
-                client.caller = if is_adopting { Caller::Parted } else { Caller::Gone };
-            }
-            Input::Detach => {
-                machine.detach(now);
-                client.caller = Caller::Parted;
-            }
-            Input::Close => {
-                machine.close(ticks(GRACE).as_duration(), now);
-                client.is_closed = true;
-                if before.caller == Caller::Waits {
-                    let is_adopting = scope.beginning == Beginning::Adopt;
-                    client.caller = if is_adopting { Caller::Parted } else { Caller::Gone };
-                }
-            }
-            Input::Back(node) => machine.handle_back(node_id(node), now),
-            Input::Extend(ttl) => {
-                let round = machine.extend(ticks(ttl), now);
-                client.extensions -= 1;
-                if round == Some(machine.round()) {
-                    client.longest_ttl = client.longest_ttl.max(ttl);
-                }
-                opened = round.is_some() && client.asked.is_none();
-                client.asked = client.asked.max(round);
-            }
-        }
+        let mut opened = client.apply(scope, input, time(self.start, client.now));
         let outputs = drain(&mut client.machine);
         client.notice_release(&before, input, self.start);
         for decision in &outputs.decisions {
@@ -169,7 +127,7 @@ impl World {
             let failure = match outcome {
                 Outcome::Failed(()) => Failure::Answered,
                 Outcome::Lost(()) | Outcome::NotSent(()) => Failure::Silent,
-                Outcome::Granted(_) | Outcome::Refused => continue,
+                Outcome::Granted(_) | Outcome::Refused(()) | Outcome::Marked(()) => continue,
             };
             if *kind == Kind::Release {
                 self.place(call.node().index()).sides[from].truth.failure = Some(failure);
@@ -235,6 +193,53 @@ impl World {
 }
 
 impl Client {
+    /// Gives the input to the attempt; returns whether a round has been opened for the caller.
+    fn apply(&mut self, scope: &Scope, input: Input<'_>, now: Instant) -> bool {
+        let is_adopting = scope.beginning == Beginning::Adopt && self.caller == Caller::Waits;
+        let without_guard = if is_adopting { Caller::Parted } else { Caller::Gone };
+        match input {
+            Input::Replies(replies) => {
+                let replies = replies.iter();
+                replies.for_each(|(call, _, reply)| self.machine.handle_reply(*call, *reply, now));
+            }
+            Input::Timeout => self.machine.handle_timeout(now),
+            Input::Release => {
+                self.machine.release(now);
+                self.caller = Caller::Releases;
+            }
+            Input::Cancel => {
+                self.machine.cancel(now);
+                self.caller = without_guard;
+            }
+            Input::Detach => {
+                self.machine.detach(now);
+                self.caller = Caller::Parted;
+            }
+            Input::Close => {
+                self.machine.close(ticks(GRACE).as_duration(), now);
+                self.is_closed = true;
+                if self.caller == Caller::Waits {
+                    self.caller = without_guard;
+                }
+            }
+            Input::Back(node) => self.machine.handle_back(node_id(node), now),
+            Input::Push(node) => self.machine.handle_push(node_id(node), now),
+            Input::Extend(ttl) => return self.extend(ttl, now),
+        }
+        false
+    }
+
+    fn extend(&mut self, ttl: u8, now: Instant) -> bool {
+        let round = self.machine.extend(ticks(ttl), now);
+        self.extensions -= 1;
+        if round == Some(self.machine.round()) {
+            self.longest_ttl = self.longest_ttl.max(ttl);
+        }
+        let opened = round.is_some() && self.asked.is_none();
+        self.asked = self.asked.max(round);
+        opened
+    }
+
     /// Notices that the release has begun, or that no caller waits for it any more.
     fn notice_release(&mut self, before: &Self, input: Input<'_>, start: Instant) {
         if self.machine.is_releasing() && !before.machine.is_releasing() {
@@ -268,6 +273,10 @@ impl Client {
                 let is_adopting = scope.beginning == Beginning::Adopt;
                 self.undone = if is_adopting { Undone::NotDue } else { Undone::Awaited };
                 self.caller = if is_adopting { Caller::Parted } else { Caller::Gone };
+                false
+            }
+            Decision::Revoked => {
+                self.is_revoked = true;
                 false
             }
             Decision::LeaseLost(_) => {

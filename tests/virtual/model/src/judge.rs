@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use quorate_pure::core_source::algorithm::attempt::{
-    Action, Decision, End, Knowledge, Message, RoundVote,
+    Action, Decision, Knowledge, Message, RoundVote,
 };
 
-use crate::place::{Entry, Failure, Kind, Place, Side, small};
-use crate::scope::{GRACE, MARGIN, NODES, QUORUM, Scope};
+use crate::place::{Entry, Failure, Kind, Place, Side};
+use crate::scope::{MARGIN, NODES, QUORUM, Scope};
 use crate::step::Input;
 use crate::world::{Caller, Client, Undone, World, time};
 
+mod decisions;
 mod state;
 
 pub(crate) use state::{IN_TENURE, IN_TIME, UNIQUE};
@@ -27,101 +28,6 @@ impl World {
         self.places.iter().map(move |place| (&**place, &place.sides[from]))
     }
 
-    /// Compares what an attempt decided with what really happened.
-    pub(crate) fn judge_decisions(
-        &self,
-        scope: &Scope,
-        from: usize,
-        before: &Client,
-        decisions: &[Decision],
-        input: Input<'_>,
-    ) -> Option<&'static str> {
-        let client = self.clients[from].as_deref()?;
-        let now = time(self.start, client.now);
-        let old_end = before.machine.valid_until();
-        let [margin, grace] = [MARGIN, GRACE].map(|ticks| Duration::from_secs(ticks.into()));
-        let true_votes = self.sides(from).filter(|(_, side)| side.truth.has_voted).count();
-        let deleted = self.sides(from).filter(|(_, side)| side.truth.has_deleted).count();
-        let keys = self.places.iter().filter(|place| place.owner == Some(from)).count();
-        for decision in decisions {
-            let wrong = match *decision {
-                Decision::Won { valid_until, token } => {
-                    let number = token.map_or(0, small);
-                    let agreed = self.sides(from).filter(|(_, it)| it.truth.number == number);
-                    if valid_until <= now {
-                        Some("T2: an expired win")
-                    } else if true_votes < QUORUM {
-                        Some("Q1, Q3: won without a quorum of grants")
-                    } else if scope.fencing.is_some() && agreed.count() < QUORUM {
-                        Some("fencing: no quorum gave or voted the token")
-                    } else {
-                        None
-                    }
-                }
-                Decision::Extended { valid_until, .. } => {
-                    if true_votes < QUORUM {
-                        Some("Q3, H3: extended without a quorum of owners in this round")
-                    } else if old_end.is_none_or(|end| end <= now || valid_until < end) {
-                        Some("H2, H3: an extension came too late or shortened the lease")
-                    } else {
-                        None
-                    }
-                }
-                Decision::ExtendFailed { .. } => (client.machine.valid_until() != old_end)
-                    .then_some("H1: a failed extension changed the lease"),
-                Decision::LeaseLost(why) => {
-                    let is_true = match why {
-                        End::Expired | End::HoldLimit => old_end.is_some_and(|end| now >= end),
-                        End::NotOurs => keys < QUORUM || scope.is_delivered_late,
-                        End::Closed => matches!(input, Input::Close),
-                    };
-                    let until = match why {
-                        End::Expired | End::HoldLimit => old_end.map(|end| end + margin),
-                        End::NotOurs => None,
-                        End::Closed => old_end.map(|end| end.min(now + margin.min(grace))),
-                    };
-                    let is_kept = !client.is_lapsed() || client.machine.next_timeout() == until;
-                    if scope.has_clock() && !is_true {
-                        Some("H5: lost with validity left and the keys at a quorum")
-                    } else {
-                        (!is_kept).then_some("H4: the keys are not kept for the margin")
-                    }
-                }
-                Decision::Released => {
-                    (deleted < QUORUM).then_some("C7: released although a quorum did not delete")
-                }
-                Decision::LostBefore => (before.caller == Caller::Releases
-                    && (deleted >= QUORUM || !scope.keys_vanish))
-                    .then_some("C7: lost before its release although a quorum had the keys"),
-                Decision::Undone => {
-                    let is_left = |(node, (place, side)): (usize, (&Place, &Side))| {
-                        let may_set =
-                            |it: &Entry| it.request.kind == Kind::Acquire && it.reply.is_none();
-                        let is_freed = client.node(node).knowledge() == Knowledge::Freed;
-                        let has_key = place.owner == Some(from) || side.channel.iter().any(may_set);
-                        has_key && side.truth.failure.is_none() && !is_freed
-                    };
-                    (before.undone != Undone::Awaited
-                        && !decisions.iter().any(|it| matches!(it, Decision::NotWon(_)))
-                        || self.sides(from).enumerate().any(is_left))
-                    .then_some("C8: undone, and a node that answers keeps the key")
-                }
-                Decision::Cleared => {
-                    let is_left = |(place, side): &(&Place, &Side)| {
-                        place.owner == Some(from) && !side.truth.is_excused
-                    };
-                    (self.sides(from).filter(is_left).count() > NODES - QUORUM)
-                        .then_some("a quorum is not clear")
-                }
-                Decision::NotWon(_) | Decision::Unconfirmed => None,
-            };
-            if wrong.is_some() {
-                return wrong;
-            }
-        }
-        None
-    }
-
     /// What must hold of an attempt after each input.
     pub(crate) fn judge_machine(
         &self,
@@ -132,25 +38,140 @@ impl World {
         input: Input<'_>,
     ) -> Option<&'static str> {
         let client = self.clients[from].as_deref()?;
-        let machine = &client.machine;
-        let now = time(self.start, client.now);
         let nodes = || (0..NODES).map(|node| client.node(node));
-        let count = |vote: RoundVote<()>| nodes().filter(|node| *node.vote() == vote).count();
-        let (votes_for, open) = (count(RoundVote::For), count(RoundVote::Open));
-        let is_round_open = client.caller == Caller::Waits || client.asked.is_some();
-        let is_ending = machine.is_releasing();
-        let calls = || {
-            outputs.sends.iter().filter_map(|(_, action)| match action {
-                Action::Send(_, message) => Some(message),
-                Action::GiveUp(_) => None,
-            })
-        };
-        let is_release = |it: &&Message| matches!(it, Message::Release { .. });
         let not_ours = nodes().filter(|node| node.knowledge() == Knowledge::NotOurs).count();
         let is_denied = not_ours > NODES - QUORUM;
+        self.judge_sends(client, before, outputs)
+            .or_else(|| self.judge_push(from, before, outputs, input))
+            .or_else(|| self.judge_revoked(client, before, outputs))
+            .or_else(|| self.judge_lease(client, is_denied))
+            .or_else(|| judge_round(client))
+            .or_else(|| self.judge_timer(client, before, input))
+            .or_else(|| self.judge_loss(scope, from, client, outputs))
+            .or_else(|| self.judge_margin(from, before, outputs, input, is_denied))
+            .or_else(|| self.judge_cleanup(from, before, outputs, input))
+            .or_else(|| self.judge_rest(scope, from, client))
+    }
+
+    /// What may be sent, and when.
+    fn judge_sends(
+        &self,
+        client: &Client,
+        before: &Client,
+        outputs: &Outputs,
+    ) -> Option<&'static str> {
+        let now = time(self.start, client.now);
+        let is_ending = client.machine.is_releasing();
         let had_ended = before.machine.valid_until().is_some_and(|end| end <= now);
-        let timer = machine.next_timeout();
-        let was_due = before.is_due(self.start);
+        let messages = outputs.sends.iter().filter_map(|(_, action)| match action {
+            Action::Send(_, message) => Some(message),
+            Action::GiveUp(_) => None,
+        });
+        messages.into_iter().find_map(|message| {
+            let is_release = matches!(message, Message::Release { .. });
+            let is_late = had_ended && matches!(message, Message::Extend { .. });
+            first_of(&[
+                (is_ending && !is_release, "H6: more than releases is sent"),
+                (
+                    client.caller == Caller::Parted,
+                    "H6: sent after the lock was left to another process",
+                ),
+                (!is_ending && is_release, "H1: released while held"),
+                (is_late, "H4: extended after the end of the lease"),
+            ])
+        })
+    }
+
+    /// A push leads to a look and to nothing else, and not to a second one.
+    fn judge_push(
+        &self,
+        from: usize,
+        before: &Client,
+        outputs: &Outputs,
+        input: Input<'_>,
+    ) -> Option<&'static str> {
+        let client = self.clients[from].as_deref()?;
+        let is_look =
+            |(_, action): &(usize, Action)| matches!(action, Action::Send(_, Message::Look));
+        let is_quiet = outputs.decisions.is_empty()
+            && client.machine.valid_until() == before.machine.valid_until()
+            && outputs.sends.iter().all(is_look);
+        let looks =
+            |side: &Side| side.channel.iter().filter(|it| it.request.kind == Kind::Look).count();
+        first_of(&[
+            (
+                matches!(input, Input::Push(_)) && before.is_valid(self.start) && !is_quiet,
+                "P1: a push alone has changed something",
+            ),
+            (
+                self.sides(from).any(|(_, side)| looks(side) > 1),
+                "P3: two looks at a node are in flight",
+            ),
+        ])
+    }
+
+    fn judge_revoked(
+        &self,
+        client: &Client,
+        before: &Client,
+        outputs: &Outputs,
+    ) -> Option<&'static str> {
+        let is_extend = |(_, action): &(usize, Action)| {
+            matches!(action, Action::Send(_, Message::Extend { .. }))
+        };
+        let end = client.machine.valid_until();
+        first_of(&[
+            (
+                before.is_revoked && end.is_some() && end != before.machine.valid_until(),
+                "V10: the end of a lease has moved after its revoke",
+            ),
+            (
+                before.is_revoked && outputs.sends.iter().any(is_extend),
+                "V10: extended after the revoke",
+            ),
+        ])
+    }
+
+    fn judge_lease(&self, client: &Client, is_denied: bool) -> Option<&'static str> {
+        let valid_until = client.machine.valid_until();
+        let is_left = client.caller != Caller::Waits && client.caller != Caller::Holds;
+        let is_over = valid_until.is_some_and(|end| end <= time(self.start, client.now));
+        first_of(&[
+            (is_left && valid_until.is_some(), "H1: valid although lost or released"),
+            (
+                (valid_until.is_some() || client.is_lapsed()) && is_denied,
+                "H1: the lease or its margin goes on without a quorum of keys",
+            ),
+            (is_over, "T5: the end has passed, and the lease goes on"),
+        ])
+    }
+
+    fn judge_timer(
+        &self,
+        client: &Client,
+        before: &Client,
+        input: Input<'_>,
+    ) -> Option<&'static str> {
+        let timer = client.machine.next_timeout();
+        let is_due = timer.is_some_and(|due| due <= time(self.start, client.now));
+        let was_due = before.is_due(self.start) && !matches!(input, Input::Timeout);
+        first_of(&[
+            (
+                !client.machine.is_quiescent() && timer.is_none(),
+                "liveness: something is awaited without a timer",
+            ),
+            (is_due && !was_due, "C7: a wake-up is due at once"),
+        ])
+    }
+
+    /// A loss is told behind the undo at each node that may have something, where nothing is in its way.
+    fn judge_loss(
+        &self,
+        scope: &Scope,
+        from: usize,
+        client: &Client,
+        outputs: &Outputs,
+    ) -> Option<&'static str> {
         let is_lost = outputs.decisions.iter().any(|it| matches!(it, Decision::NotWon(_)));
         let owes = |node: usize| {
             let (know, side) = (client.node(node).knowledge(), &self.places[node].sides[from]);
@@ -158,50 +179,8 @@ impl World {
             let may_send = scope.is_ordered || !client.node(node).is_busy();
             !matches!(know, Knowledge::Blank | Knowledge::Freed) && !has_sent && may_send
         };
-        let is_left = client.caller != Caller::Waits && client.caller != Caller::Holds;
-        let wrong = [
-            (is_left && machine.valid_until().is_some(), "H1: valid although lost or released"),
-            (is_ending && !calls().all(|it| is_release(&it)), "H6: more than releases is sent"),
-            (
-                client.caller == Caller::Parted && calls().next().is_some(),
-                "H6: sent after the lock was left to another process",
-            ),
-            (!is_ending && calls().any(|it| is_release(&it)), "H1: released while held"),
-            (
-                had_ended && calls().any(|it| matches!(it, Message::Extend { .. })),
-                "H4: extended after the end of the lease",
-            ),
-            (
-                is_round_open && (votes_for >= QUORUM || votes_for + open < QUORUM),
-                "Q2: the round is decided, and the attempt waits",
-            ),
-            (
-                !machine.is_quiescent() && timer.is_none(),
-                "liveness: something is awaited without a timer",
-            ),
-            (
-                (machine.valid_until().is_some() || client.is_lapsed()) && is_denied,
-                "H1: the lease or its margin goes on without a quorum of keys",
-            ),
-            (
-                machine.valid_until().is_some_and(|end| end <= now),
-                "T5: the end has passed, and the lease goes on",
-            ),
-            (
-                timer.is_some_and(|due| due <= now)
-                    && (!was_due || matches!(input, Input::Timeout)),
-                "C7: a wake-up is due at once",
-            ),
-            (
-                is_lost && is_ending && (0..NODES).any(owes),
-                "C2, C8: the loss was told before each undo was sent",
-            ),
-        ];
-        let wrong = wrong.into_iter().find_map(|(is_wrong, what)| is_wrong.then_some(what));
-        wrong
-            .or_else(|| self.judge_margin(from, before, outputs, input, is_denied))
-            .or_else(|| self.judge_cleanup(from, before, outputs, input))
-            .or_else(|| self.judge_rest(scope, from, client))
+        (is_lost && client.machine.is_releasing() && (0..NODES).any(owes))
+            .then_some("C2, C8: the loss was told before each undo was sent")
     }
 
     /// The end of a lease: its margin, and its release.
@@ -253,7 +232,7 @@ impl World {
                 "the caller of a release is never answered",
             ),
         ];
-        wrong.into_iter().find_map(|(is_wrong, what)| is_wrong.then_some(what))
+        first_of(&wrong)
     }
 
     /// Failed releases, the undo, and the votes that are reported.
@@ -289,10 +268,22 @@ impl World {
             let know = client.node(node).knowledge();
             !matches!(know, Knowledge::Maybe | Knowledge::Ours) || failure(node).is_some()
         };
-        let is_over = client.is_quiescent() && (0..NODES).any(|at| client.node(at).owes_release());
+        // The last timer has fired, and no decision comes after it.
+        let is_over = client.is_quiescent()
+            && (before.is_quiescent() || (0..NODES).any(|at| client.node(at).owes_release()));
         let clear = (0..NODES).filter(|node| !client.node(*node).owes_release()).count();
         let is_round = |it: &Decision| !matches!(it, Decision::Undone | Decision::Cleared);
-        let votes = client.machine.votes();
+        let mut votes = before.machine.votes().to_vec();
+        if let Input::Replies(replies) = input
+            && !before.has_won
+        {
+            let of_a_round = |kind: &Kind| matches!(kind, Kind::Acquire | Kind::Extend);
+            for (call, _, outcome) in replies.iter().filter(|(_, kind, _)| of_a_round(kind)) {
+                if let Some(vote @ RoundVote::Open) = votes.get_mut(call.node().index()) {
+                    *vote = (*outcome).into();
+                }
+            }
+        }
         let wrong = [
             ((0..NODES).any(is_stormy), "a release that was answered is sent again at once"),
             (
@@ -308,11 +299,11 @@ impl World {
                 "a quorum is clear, and that is not decided",
             ),
             (
-                votes != before.machine.votes() && !outputs.decisions.iter().any(is_round),
-                "the votes of the last round have changed without a decision",
+                votes != client.machine.votes() && !outputs.decisions.iter().any(is_round),
+                "A4: not the votes of the last round, with the late answers to a first one that was lost",
             ),
         ];
-        wrong.into_iter().find_map(|(is_wrong, what)| is_wrong.then_some(what))
+        first_of(&wrong)
     }
 
     /// Nothing is left once everything has been answered.
@@ -330,4 +321,18 @@ impl World {
         (scope.has_clock() && is_over_by_itself && !is_parted && is_left())
             .then_some("C2, C3: quiescent, and a node keeps a key or may still set it")
     }
+}
+
+/// A round that is decided is over.
+fn judge_round(client: &Client) -> Option<&'static str> {
+    let nodes = || (0..NODES).map(|node| client.node(node));
+    let count = |vote: RoundVote<()>| nodes().filter(|node| *node.vote() == vote).count();
+    let (votes_for, open) = (count(RoundVote::For), count(RoundVote::Open));
+    let is_round_open = client.caller == Caller::Waits || client.asked.is_some();
+    (is_round_open && (votes_for >= QUORUM || votes_for + open < QUORUM))
+        .then_some("Q2: the round is decided, and the attempt waits")
+}
+
+fn first_of(wrong: &[(bool, &'static str)]) -> Option<&'static str> {
+    wrong.iter().find_map(|(is_wrong, what)| is_wrong.then_some(*what))
 }

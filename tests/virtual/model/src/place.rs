@@ -32,6 +32,7 @@ pub(crate) enum Kind {
     OldExtend,
     Raise,
     Repair,
+    Look,
     Release,
 }
 
@@ -45,6 +46,7 @@ impl Request {
             Message::Extend { ttl } => (Kind::Extend, ticks(ttl), None),
             Message::Repair { ttl } => (Kind::Repair, ticks(ttl), None),
             Message::Raise { token } => (Kind::Raise, 0, Some(token)),
+            Message::Look => (Kind::Look, 0, None),
             Message::Release { highest } => (Kind::Release, 0, highest),
         };
         Self { kind, ttl, number: number.map_or(0, small) }
@@ -115,6 +117,8 @@ pub(crate) enum Failure {
 pub(crate) struct Place {
     /// The attempt that has the key, or `FOREIGN`.
     pub(crate) owner: Option<usize>,
+    /// A revoke has put its mark in place of the owner's token.
+    pub(crate) is_marked: bool,
     /// How many ticks the key lives.
     pub(crate) left: u8,
     /// F: it stays when the key goes.
@@ -138,58 +142,85 @@ impl Place {
         hint: u8,
         is_excused: bool,
     ) -> (Outcome<()>, Option<&'static str>) {
+        let is_ours = self.has_token_of(from);
         let mut wrong = None;
-        if scope.is_again && request.kind == Kind::Acquire {
-            let is_own = |owner: usize| owner != from && owner != FOREIGN;
-            wrong = self.owner.is_some_and(is_own).then_some(OWN_KEY);
-        }
-        let is_ours = self.owner == Some(from);
-        let flaw = scope.fencing.and_then(|fencing| fencing.flaw);
-        let yes = Outcome::Granted(None);
-        let reply = match request.kind {
-            Kind::Acquire if self.is_quarantined(scope, hint) => Outcome::Failed(()),
-            Kind::Acquire | Kind::Repair if self.owner.is_none() || is_ours => {
-                if !is_ours {
+        let is_granted = match request.kind {
+            Kind::Acquire => return self.acquire(scope, from, request, hint, is_excused),
+            Kind::Extend | Kind::OldExtend | Kind::Look if !is_ours && self.owner == Some(from) => {
+                return (Outcome::Marked(()), None);
+            }
+            Kind::Repair => {
+                if self.owner.is_none() {
                     wrong = self.set_key(scope, from, request.ttl, is_excused);
-                    if request.kind == Kind::Acquire {
-                        self.record_grant(scope, from, hint);
-                    }
                 }
-                let truth = &mut self.sides[from].truth;
-                if request.kind == Kind::Acquire {
-                    (truth.has_voted, truth.number) = (true, self.number);
-                    Outcome::Granted(FencingToken::new(self.number.into()))
-                } else {
-                    yes
-                }
+                self.has_token_of(from)
             }
-            Kind::Extend | Kind::OldExtend if is_ours => {
-                self.left = self.left.max(request.ttl);
-                self.sides[from].truth.has_voted |= request.kind == Kind::Extend;
-                yes
-            }
-            Kind::Raise
-                if self.number <= request.number
-                    && (is_ours || flaw == Some(Flaw::RaiseWithoutKey)) =>
-            {
-                self.number = request.number;
-                self.sides[from].truth.number = request.number;
-                yes
-            }
-            Kind::Release => {
-                self.sides[from].truth.was_released = true;
-                if is_ours {
-                    self.number = self.number.max(request.number);
-                    (self.owner, self.left) = (None, 0);
-                    self.sides[from].truth.has_deleted = true;
-                    yes
-                } else {
-                    Outcome::Refused
-                }
-            }
-            _ => Outcome::Refused,
+            Kind::Extend | Kind::OldExtend => is_ours && self.extend(from, request),
+            Kind::Look => is_ours,
+            Kind::Raise => self.raise(scope, from, request.number),
+            Kind::Release => self.release(from, request.number),
         };
+        let reply = if is_granted { Outcome::Granted(None) } else { Outcome::Refused(()) };
         (reply, wrong)
+    }
+
+    fn acquire(
+        &mut self,
+        scope: &Scope,
+        from: usize,
+        request: Request,
+        hint: u8,
+        is_excused: bool,
+    ) -> (Outcome<()>, Option<&'static str>) {
+        let is_own = |owner: usize| owner != from && owner != FOREIGN;
+        let mut wrong = (scope.is_again && self.owner.is_some_and(is_own)).then_some(OWN_KEY);
+        if self.is_quarantined(scope, hint) {
+            return (Outcome::Failed(()), wrong);
+        }
+        if self.owner.is_none() {
+            wrong = self.set_key(scope, from, request.ttl, is_excused);
+            self.record_grant(scope, from, hint);
+        }
+        if !self.has_token_of(from) {
+            return (Outcome::Refused(()), wrong);
+        }
+        let truth = &mut self.sides[from].truth;
+        (truth.has_voted, truth.number) = (true, self.number);
+        (Outcome::Granted(FencingToken::new(self.number.into())), wrong)
+    }
+
+    /// Whether the value of the key is the token of the attempt, and not the mark for it.
+    fn has_token_of(&self, from: usize) -> bool {
+        self.owner == Some(from) && !self.is_marked
+    }
+
+    fn extend(&mut self, from: usize, request: Request) -> bool {
+        self.left = self.left.max(request.ttl);
+        self.sides[from].truth.has_voted |= request.kind == Kind::Extend;
+        true
+    }
+
+    fn raise(&mut self, scope: &Scope, from: usize, number: u8) -> bool {
+        let flaw = scope.fencing.and_then(|fencing| fencing.flaw);
+        let is_ours = self.has_token_of(from) || flaw == Some(Flaw::RaiseWithoutKey);
+        let is_raised = is_ours && self.number <= number;
+        if is_raised {
+            self.number = number;
+            self.sides[from].truth.number = number;
+        }
+        is_raised
+    }
+
+    fn release(&mut self, from: usize, number: u8) -> bool {
+        let is_ours = self.owner == Some(from);
+        let truth = &mut self.sides[from].truth;
+        truth.was_released = true;
+        truth.has_deleted |= is_ours;
+        if is_ours {
+            self.number = self.number.max(number);
+            (self.owner, self.left, self.is_marked) = (None, 0, false);
+        }
+        is_ours
     }
 
     fn set_key(

@@ -48,6 +48,10 @@ pub(crate) struct Scope {
     pub(crate) fencing: Option<Fencing>,
     /// How often a request is executed twice.
     pub(crate) repeats: u8,
+    /// Nodes push, at any moment and for nothing as well.
+    pub(crate) has_pushes: bool,
+    /// How many keys revokes mark, at any moment.
+    pub(crate) revokes: u8,
     /// How often a node loses its data.
     pub(crate) losses: u8,
     /// What no client can prevent counts as a violation.

@@ -25,6 +25,10 @@ pub(crate) enum Step {
     Close(usize),
     /// A node answers another call.
     Back(usize, usize),
+    /// A node pushes that the key was written, whether or not it was.
+    Push(usize, usize),
+    /// A revoke marks the key.
+    Revoke(usize),
     /// Only with a flaw: the holder reads its token.
     ReadBack(usize, u8),
     ForeignTakes(usize),
@@ -134,4 +138,5 @@ pub(crate) enum Input<'a> {
     Extend(u8),
     Close,
     Back(usize),
+    Push(usize),
 }

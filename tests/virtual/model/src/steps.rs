@@ -93,7 +93,16 @@ impl World {
             });
         }
         if scope.keys_vanish && place.owner.is_some_and(|owner| owner != FOREIGN) {
-            change(Step::Vanish(at), &|place| (place.owner, place.left) = (None, 0));
+            change(Step::Vanish(at), &|place| {
+                (place.owner, place.left, place.is_marked) = (None, 0, false);
+            });
+        }
+        if self.revokes > 0 && !place.is_marked && place.owner.is_some_and(|owner| owner != FOREIGN)
+        {
+            let mut world = self.clone();
+            world.revokes -= 1;
+            world.place(at).is_marked = true;
+            next.push(Next { step: Step::Revoke(at), world, wrong: None });
         }
         if self.losses > 0 {
             let mut world = self.clone();
@@ -142,6 +151,11 @@ impl World {
             }
         }
         let is_over = self.clients[from].as_ref().is_none_or(|client| client.is_quiescent());
+        if let Some(client) = self.clients[from].as_ref().filter(|_| scope.has_pushes)
+            && client.machine.valid_until().is_some()
+        {
+            next.push(self.drive(scope, from, Step::Push(from, node), Input::Push(node)));
+        }
         if let Some(client) = self.clients[from].as_ref().filter(|_| !is_over)
             && client.machine.is_releasing()
             && client.node(node).owes_release()
@@ -166,7 +180,7 @@ impl World {
                 has_key && place.number <= request.number
             }
             Kind::Release => place.owner == Some(from),
-            Kind::Extend | Kind::OldExtend => false,
+            Kind::Extend | Kind::OldExtend | Kind::Look => false,
         }
     }
 

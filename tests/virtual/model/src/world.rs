@@ -63,6 +63,8 @@ pub(crate) struct Client {
     pub(crate) ended_at: Option<u32>,
     /// How many extensions are left.
     pub(crate) extensions: u8,
+    /// Whether a revoke has taken effect, as far as it knows.
+    pub(crate) is_revoked: bool,
     /// The last extension that was asked for and is not decided.
     pub(crate) asked: Option<RoundId>,
     /// The fencing token; it is in use for ever after.
@@ -110,6 +112,8 @@ pub(crate) struct World {
     pub(crate) drops: u8,
     pub(crate) repeats: u8,
     pub(crate) losses: u8,
+    /// How many keys a revoke can still mark.
+    pub(crate) revokes: u8,
     /// The highest number that any node ever had; kept where hints depend on it.
     pub(crate) peak: u8,
 }
@@ -141,6 +145,7 @@ impl World {
             drops: scope.drops,
             repeats: scope.repeats,
             losses: scope.losses,
+            revokes: scope.revokes,
             peak: peak.unwrap_or(0),
         }
     }
@@ -169,6 +174,7 @@ impl World {
         settings.fencing = scope.fencing.is_some();
         for node in nodes.ids().filter(|_| scope.is_ordered) {
             settings = settings.ordered(node);
+            settings = if scope.has_pushes { settings.pushing(node) } else { settings };
         }
         let time = time(self.start, now);
         let machine = match scope.beginning {
@@ -195,6 +201,7 @@ impl World {
             now,
             ended_at: None,
             extensions: scope.extensions,
+            is_revoked: false,
             asked: None,
             token: None,
             reads: false,
@@ -207,8 +214,10 @@ impl World {
     pub(crate) fn place_hashes(&self) -> [u64; NODES] {
         let mut hashes = [0; NODES];
         for (at, place) in self.places.iter().enumerate() {
-            let Place { owner, left, number, sides: _, granted, before, lost_at } = &**place;
+            let Place { owner, is_marked, left, number, sides: _, granted, before, lost_at } =
+                &**place;
             let mut hasher = Fold::new();
+            is_marked.hash(&mut hasher);
             (owner, left, number, granted, before, lost_at).hash(&mut hasher);
             for (from, client) in self.begun() {
                 let side = &place.sides[from];
@@ -225,7 +234,8 @@ impl World {
                     (side.truth.was_released, side.truth.is_excused).hash(&mut hasher);
                 } else {
                     side.truth.hash(&mut hasher);
-                    client.node(at).fingerprint(&mut hasher);
+                    let now = time(self.start, client.now);
+                    client.node(at).fingerprint(now, &mut hasher);
                 }
             }
             hashes[at] = hasher.finish();
@@ -246,12 +256,13 @@ impl World {
                 if !client.is_retired {
                     machine.fingerprint(time(self.start, *now), &mut hasher);
                 }
+                client.is_revoked.hash(&mut hasher);
                 (caller, is_over, extensions, asked.is_some()).hash(&mut hasher);
                 (token, reads, hint, older).hash(&mut hasher);
                 (undone, awaits_cleared, is_closed).hash(&mut hasher);
             }
         }
-        (self.drops, self.repeats, self.losses, self.peak).hash(&mut hasher);
+        (self.drops, self.repeats, self.losses, self.revokes, self.peak).hash(&mut hasher);
         let mut places = self.place_hashes();
         places.sort_unstable();
         places.hash(&mut hasher);

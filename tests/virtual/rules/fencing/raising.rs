@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// Rule A4.
 #[test]
 fn a_quorum_without_a_token_is_unreachable_and_the_next_attempt_has_one() {
     let world = World::new(3);

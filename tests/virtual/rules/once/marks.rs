@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// Rule O2.
 #[test]
 fn a_lock_that_is_kept_is_free_after_its_duration_and_not_earlier() {
     for world in World::kinds(3) {

@@ -37,6 +37,7 @@ fn ends(process: &Process) -> Arc<Mutex<Option<String>>> {
 }
 
 /// The gate names a permit for which as many tasks as may are queued here.
+/// Rule S2.
 #[test]
 fn a_request_that_waits_at_the_gate_is_not_one_too_many() {
     let scene = Scene::new(3);
@@ -55,6 +56,7 @@ fn a_request_that_waits_at_the_gate_is_not_one_too_many() {
 }
 
 /// The first request waits for tasks here alone. Then others have the turn, and it loses its round.
+/// Rule S2.
 #[test]
 fn a_request_that_takes_its_turn_again_is_not_one_too_many() {
     let scene = Scene::new(3);

@@ -28,6 +28,7 @@ fn asking(scene: &Scene) -> <LockRequest as IntoFuture>::IntoFuture {
     request
 }
 
+/// Rule C5.
 #[test]
 fn a_reader_that_is_dropped_while_it_awaits_the_gate_leaves_no_key() {
     let scene = Scene::new(3);
@@ -37,6 +38,7 @@ fn a_reader_that_is_dropped_while_it_awaits_the_gate_leaves_no_key() {
 }
 
 /// The request is not polled until the lease is over.
+/// Rule T2.
 #[test]
 fn a_win_that_expired_while_the_gate_was_awaited_is_none() {
     let scene = Scene::new(3);
@@ -47,6 +49,7 @@ fn a_win_that_expired_while_the_gate_was_awaited_is_none() {
 }
 
 /// The gate answers before the round is lost. The next reader of the process waits before its first attempt.
+/// Rule RW1.
 #[test]
 fn an_answer_that_is_there_when_the_round_is_lost_is_not_thrown_away() {
     let scene = Scene::new(3);
@@ -69,6 +72,7 @@ fn an_answer_that_is_there_when_the_round_is_lost_is_not_thrown_away() {
 }
 
 /// The round is won just before the deadline, and no gate answers.
+/// Rule RW1.
 #[test]
 fn the_gate_is_awaited_for_no_longer_than_a_round_behind_the_deadline() {
     for is_new in [true, false] {

@@ -20,6 +20,7 @@ fn slow(process: &Process) -> Rule {
 }
 
 /// The gate answers last. The others are enough for a quorum.
+/// Rule RW1.
 #[test]
 fn a_new_process_asks_no_node_that_is_not_the_gate() {
     for number in 0..24 {
@@ -38,6 +39,7 @@ fn a_new_process_asks_no_node_that_is_not_the_gate() {
 }
 
 /// The gate answers last. The others are enough for a refusal.
+/// Rule W2.
 #[test]
 fn a_new_process_waits_in_the_queue_of_the_others() {
     for number in 0..24 {
@@ -58,6 +60,7 @@ fn a_new_process_waits_in_the_queue_of_the_others() {
 }
 
 /// It may be the gate. The next reader knows that it is silent.
+/// Rule RW1.
 #[test]
 fn a_silent_node_is_waited_for_once() {
     let scene = Scene::new(3);
@@ -81,6 +84,7 @@ fn read_both(process: &Process) -> LockRequest {
 }
 
 /// Four processes read two names without a pause, half a second each.
+/// Rule RW1.
 #[test]
 fn a_writer_of_any_of_several_names_waits_for_the_readers_that_are_there() {
     for names in [&["a"][..], &["b"], &["a", "b"], &["b", "c"]] {
@@ -112,6 +116,7 @@ fn a_writer_of_any_of_several_names_waits_for_the_readers_that_are_there() {
 }
 
 /// Writers of both names come again and again, and readers of both as well: all of them go on.
+/// Rule RW1.
 #[test]
 fn readers_of_several_names_and_writers_of_each_take_turns() {
     let scene = Scene::new(3);
@@ -135,6 +140,7 @@ fn readers_of_several_names_and_writers_of_each_take_turns() {
 }
 
 /// Its entry expires 2 s after its last refresh, for readers that wait for no holder as well.
+/// Rule RW1.
 #[test]
 fn a_writer_that_was_killed_keeps_readers_out_for_2_s() {
     for readers_hold in [true, false] {
@@ -182,6 +188,7 @@ fn a_reader_that_gives_way_says_to_whom() {
             let error = scene.run(process.locks.read("r").timeout(timeout)).unwrap_err();
             assert_eq!(error.to_string(), text);
             assert_eq!(error.failure().map(|failure| failure.is_local()), Some(is_local));
+            assert_eq!(error.held_by(), None, "the queue has no labels");
         }
     }
 }

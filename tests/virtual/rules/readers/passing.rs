@@ -67,6 +67,7 @@ fn writes(scene: &Scene, writers: &[Process], reads: &Reads, until: Duration) ->
     *worst.lock().unwrap()
 }
 
+/// Rule RW1.
 #[test]
 fn readers_that_come_and_go_pass_no_writer() {
     for (seed, readers, writers, seconds) in [(1, 2, 1, 60), (2, 8, 1, 10), (3, 6, 3, 5)] {
@@ -82,6 +83,7 @@ fn readers_that_come_and_go_pass_no_writer() {
 }
 
 /// Its attempt reaches the nodes 60 ms after the push. Readers that come find a free lock until then.
+/// Rule RW1.
 #[test]
 fn a_writer_that_is_slow_is_not_passed() {
     let scene = Scene::new(3);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::{join_all, poll_immediate};
 use quorate_core::backend::{Capabilities, Operation as Asked};
 use quorate_core::{
-    AdoptError, DetachedLock, InvalidRequest, KeyState, LockError, LockManager, LockRequest,
-    LockState,
+    AdoptError, DetachedLock, InvalidRequest, LockError, LockManager, LockRequest,
+    operators::{KeyState, LockState},
 };
 use quorate_memory::{Effect, MemoryNode, Operation, Rule, Value};
 
@@ -141,7 +141,8 @@ fn rw8_an_ordered_set_of_another_program_is_never_written_to() {
         assert!(world.run(manager.lock("r").no_wait()).unwrap_err().is_held());
         assert!(!world.run(manager.revoke("r")).unwrap().is_effective());
         assert!(!world.run(manager.delete("r")).unwrap().is_effective());
-        let state = |node: &quorate_core::NodeView| matches!(node.state, KeyState::Failed(_));
+        let state =
+            |node: &quorate_core::operators::NodeView| matches!(node.state, KeyState::Failed(_));
         assert!(world.run(manager.inspect("r")).unwrap().nodes().iter().all(state));
         world.advance(20 * SECOND);
         assert!(world.nodes.iter().all(|node| node.get("r").as_ref() == Some(&theirs)));

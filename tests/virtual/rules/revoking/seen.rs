@@ -1,7 +1,7 @@
 //! V7: a lock is taken from the holder that was seen, and from no other.
 
 use futures_util::future::join;
-use quorate_core::{Inspection, LockError};
+use quorate_core::{LockError, operators::Inspection};
 
 use super::*;
 

@@ -5,50 +5,69 @@ use super::*;
 /// A page with all rules, and the tree in which it is right.
 fn right() -> (String, Tree) {
     let mut tree = Tree::default();
-    tree.add_file("tests/virtual/rules/good.rs", "/// It works.\n#[test]\nfn it_works() {}\n");
-    tree.files.insert("crates/a/src/b.rs".to_owned());
-    tree.add_planted("bad", "# TESTS: -p quorate-tests --test rules good::\n");
-    tree.add_planted("lib", "# TESTS: -p quorate-a --lib\n");
+    for code in known_codes() {
+        let test = format!("/// It works. {code}\n#[test]\nfn it_works_{code}() {{}}\n");
+        tree.add_file("tests/virtual/rules/good.rs", &test);
+    }
     tree.add_file("tests/virtual/a/src/b.rs", "#[test]\nfn it_is_b() {}\n");
-    let row = |code: &String| {
-        let shown = match &**code {
-            code if IN_PART.contains(&code) => "`good::it_works`<br>open: in part",
-            _ => "`good::it_works`",
-        };
-        format!("| {code} | It holds. | `a/src/b.rs` | {shown} | `bad` |\n")
-    };
-    (known_codes().iter().map(row).collect(), tree)
+    let all = known_codes().join(" ");
+    tree.add_planted("bad", &format!("# RULES: {all}\n# TESTS: {RULES_TEST} good::\n"));
+    let rule = |code: &String| format!("- **{code}** It\n  holds.\n");
+    (known_codes().iter().map(rule).collect(), tree)
 }
+
+const RULES_TEST: &str = "-p quorate-tests --test rules";
 
 #[test]
 fn each_way_to_be_wrong_is_found() {
-    let row = "| T1 | It holds. | `a/src/b.rs` | `good::it_works` | `bad` |";
+    let rule = "- **T1** It\n  holds.\n";
     for (from, to, expected) in [
-        (row, row, "nothing is wrong"),
-        (row, "", "not each rule once and in order"),
-        (row, &format!("{row}\n{row}"), "not each rule once and in order"),
-        (row, &row.replace(" | `bad`", ""), "T1: not a row of five cells"),
-        (row, &row.replace("It holds.", ""), "T1: no sentence"),
-        (row, &row.replace("`a/src/b.rs`", ""), "T1: no sentence"),
-        (row, &row.replace("`good::it_works`", ""), "T1: no test"),
-        (row, &row.replace("good::", ""), "T1: no test"),
-        (row, &row.replace("b.rs", "gone.rs"), "no such file: a/src/gone"),
-        (row, &row.replace("it_works", "it_is_gone"), "T1: no such test: good::it_is_gone"),
-        (row, &row.replace("good", "bad"), "T1: no such test: bad::it_works"),
-        (row, &row.replace("works`", "works`<br>open: not here"), "T1: open here or"),
-        (row, &row.replace("`good::it_works`", "open: not here"), "T1: no test"),
-        (row, &row.replace("`bad`", ""), "T1: no planted bug"),
-        (row, &row.replace("`bad`", "`worse`"), "T1: no such planted bug: worse"),
-        (row, &row.replace("`bad`", "`lib`"), "T1: lib runs none of its tests"),
-        ("<br>open: in part", "", "T3: open here or"),
-        ("open: in part", "open: ", "T3: open here or"),
+        (rule, rule, "nothing is wrong"),
+        (rule, "", "not each rule once and in order"),
+        (rule, &format!("{rule}{rule}"), "not each rule once and in order"),
+        (rule, &rule.replace("- ", ""), "not each rule once and in order"),
+        (rule, &format!("{rule}  More.\n"), "T1: more than two lines"),
+        (rule, &format!("{rule}\n  More.\n"), "nothing is wrong"),
     ] {
         let (page, tree) = right();
-        assert!(page.contains(from));
         let found = breaches(&page.replacen(from, to, 1), &tree);
         let is_found = found.iter().any(|why| why.starts_with(expected));
-        assert_eq!((is_found, found.is_empty()), (to != row, to == row), "{to}: {found:?}");
+        let is_right = expected == "nothing is wrong";
+        assert_eq!((is_found, found.is_empty()), (!is_right, is_right), "{to}: {found:?}");
     }
+}
+
+#[test]
+fn a_rule_without_a_test_or_without_a_planted_bug_is_found() {
+    let (page, mut tree) = right();
+    tree.tests.remove("good::it_works_T1");
+    assert_eq!(breaches(&page, &tree), ["T1: no test", "planted bad: it runs no test of T1"]);
+    let (page, mut tree) = right();
+    tree.planted.get_mut("bad").unwrap().rules.remove(0);
+    assert_eq!(breaches(&page, &tree), ["T1: no planted bug"]);
+    tree.add_planted("b", &format!("# RULES: T1\n# TESTS: {RULES_TEST} good::it_works_T2\n"));
+    assert_eq!(breaches(&page, &tree), ["planted b: it runs no test of T1"]);
+}
+
+#[test]
+fn what_shows_a_rule_is_written_down_by_file() {
+    let (_, mut tree) = right();
+    tree.add_file("tests/real/a.rs", "#[test]\nfn t1_t2_it_is_real() {}\n");
+    let page = shown(&tree);
+    let tests = "tests/real/a.rs\n  t1_t2_it_is_real\ntests/virtual/rules/good.rs\n  it_works_";
+    for code in ["T1", "T2"] {
+        let part = format!("\n## {code}\n\n```text\n{tests}{code}\nplanted\n  bad\n```\n");
+        assert!(page.contains(&part), "{page}");
+    }
+    assert_eq!(page.matches("it_is_real").count(), 2);
+}
+
+#[test]
+fn paths_that_lead_nowhere_are_found() {
+    let mut tree = Tree::default();
+    tree.files.insert("a/b/c.rs".to_owned());
+    let found = dead_paths("`a/b`, `a/b/c.rs`, `cargo a/x`, `x` and `a/c.rs`, `a/b/c`", &tree);
+    assert_eq!(found, ["no such file: a/c.rs", "no such file: a/b/c"]);
 }
 
 /// Tests of one rule in two files, runs of no test, and codes of no rule.
@@ -72,13 +91,13 @@ fn each_wrong_file_is_found() {
         ("worse.patch", "-p quorate-a --lib b::tests::it", None),
         ("worse.patch", "-p quorate-a", None),
         ("worse.patch", "-p a", Some("planted worse: no test runs")),
-        ("a.rs", "// As rule T6 says.", Some("a.rs:1: T6 is no rule")),
-        ("a.rs", "//! C1–C9.", Some("a.rs:1: C9 is no rule")),
-        ("a.rs", "fn q7_it_works() {}", Some("a.rs:1: Q7 is no rule")),
+        ("a.rs", "// As rule T96 says.", Some("a.rs:1: T96 is no rule")),
+        ("a.rs", "//! C1–C99.", Some("a.rs:1: C99 is no rule")),
+        ("a.rs", "fn q97_it_works() {}", Some("a.rs:1: Q97 is no rule")),
         ("a.rs", "    pub async fn it_works_and_a0_too() {}", Some("a.rs:1: A0 is no rule")),
-        ("a.md", "It holds. [q1, t9]", Some("a.md:1: T9 is no rule")),
-        ("a.md", "It holds (W5).", Some("a.md:1: W5 is no rule")),
-        ("a.toml", "# H10", Some("a.toml:1: H10 is no rule")),
+        ("a.md", "It holds. [q1, t99]", Some("a.md:1: T99 is no rule")),
+        ("a.md", "It holds (W95).", Some("a.md:1: W95 is no rule")),
+        ("a.toml", "# H90", Some("a.toml:1: H90 is no rule")),
         ("a.rs", "// As rules T1 and C1–C8 say.", None),
         ("a.rs", "fn h2_resp3_and_sha1() {}", None),
         ("a.rs", "let q7 = [a9, b3];", None),

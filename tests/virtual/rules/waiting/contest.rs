@@ -153,3 +153,17 @@ fn w2_a_process_that_is_farther_from_the_nodes_has_half_of_its_share() {
     let figures = contest.figures(2 * SECOND);
     assert!(figures.shares[7] >= 0.5, "{figures:?}");
 }
+
+/// Both rank the nodes by server id and key.
+#[test]
+fn the_order_of_the_nodes_does_not_matter() {
+    let scene = Scene::new(5);
+    let orders = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1], [3, 0, 4, 1, 2]];
+    let processes = orders.map(|order| scene.process_listing(&order));
+    let mut contest = Contest::on(scene, MS);
+    processes.into_iter().for_each(|process| contest.run(process, 1));
+    // The server ids are known after the first answers.
+    contest.figures(SECOND);
+    let figures = contest.figures(4 * SECOND);
+    assert!(figures.least() >= 0.5 && figures.longest_absence < SECOND, "{figures:?}");
+}

@@ -184,3 +184,32 @@ fn w1_a_misled_waiter_looks_again_before_its_next_refresh() {
     scene.advance(100 * MS);
     assert!(held.lock().unwrap().is_some());
 }
+
+/// Two nodes grant, two refuse, and one hangs: the nodes that answer have answered.
+#[test]
+fn w1_a_split_vote_beside_a_hung_node_costs_no_node_timeout() {
+    let scene = Scene::new(5);
+    let [holder, waiter] = [(); 2].map(|()| scene.process());
+    let guard = scene.run(holder.lock("r")).unwrap();
+    let first = waiter.hold_once("r", MS);
+    scene.advance(50 * MS);
+    let gate = scene.gate("r");
+    scene.run(guard.release()).unwrap();
+    scene.advance(50 * MS);
+    assert!(first.lock().unwrap().is_some());
+    let mut others = scene.nodes.iter().enumerate().filter(|(node, _)| *node != gate);
+    others.next().unwrap().1.inject(Fault::Hung);
+    let taken: Vec<_> = others.take(2).map(|(_, node)| node).collect();
+    let theirs = claim(&["r"], 7, SECOND);
+    for node in &taken {
+        let acquire = node.acquire(&theirs, AcquireOptions::default());
+        assert_eq!(scene.run(acquire).unwrap().vote, Vote::Granted);
+    }
+    let start = waiter.client.now();
+    let held = waiter.hold_once("r", MS);
+    scene.advance(MS);
+    taken.iter().for_each(|node| node.expire("r"));
+    scene.advance(2 * SECOND);
+    let waited = from(&held).saturating_duration_since(start);
+    assert!(waited < 20 * MS, "{waited:?}");
+}

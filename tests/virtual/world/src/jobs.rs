@@ -13,12 +13,11 @@ use quorate_core::backend::{Capabilities, Holder, LockBackend as _};
 use quorate_core::{FencingToken, Lease, LockError, LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim, Value};
 
-use crate::dice::Dice;
 use crate::history::What;
 use crate::nemesis;
 use crate::plan::{Class, Plan};
 use crate::run::{Outcome, Scene, manager};
-use crate::world::{Cancel, lock};
+use crate::world::{Cancel, dice_of, lock};
 
 /// What is known of the bodies of one name.
 #[derive(Debug, Default)]
@@ -53,7 +52,7 @@ impl Deref for Field {
 /// Runs the world of `seed`.
 pub(crate) fn run(seed: u64) -> Outcome {
     let sim = Sim::shuffled(seed);
-    let dice = Dice::new(sim.clone());
+    let dice = dice_of(&sim);
     let ttl = Duration::from_millis(*dice.pick(&[500, 1_000, 2_000, 10_000]));
     let period = (ttl * *dice.pick(&[3, 4, 8])).max(Duration::from_secs(1));
     let chaos = period * 12;
@@ -121,14 +120,6 @@ pub(crate) fn run(seed: u64) -> Outcome {
 impl Field {
     fn is_over(&self) -> bool {
         self.sim.elapsed() >= self.end
-    }
-
-    fn is_paused(&self, client: usize) -> bool {
-        let now = self.sim.elapsed();
-        let is_now = |(who, from, until): &(usize, Duration, Duration)| {
-            *who == client && (*from..=*until).contains(&now)
-        };
-        lock(&self.pauses).iter().any(is_now)
     }
 
     /// Drops the future after some polls, one time in ten, until the chaos ends.

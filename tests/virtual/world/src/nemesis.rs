@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind, LockManager, Runtime};
-use quorate_memory::{Effect, Fault, MemoryNode, Rule};
+use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
 use crate::plan::Class;
 use crate::process::Process;
@@ -12,13 +12,18 @@ use crate::run::Scene;
 use crate::world::{lock, name};
 
 pub(crate) async fn run(scene: Arc<Scene>) {
-    let idle = scene.plan.ttl / 2 + scene.plan.thinking / 4;
+    let idle = match scene.plan.class {
+        // Waiters are in order again before the next fault.
+        Class::Gate => scene.plan.ttl * 4,
+        _ => scene.plan.ttl / 2 + scene.plan.thinking / 4,
+    };
     while scene.sim.elapsed() < scene.plan.chaos {
         scene.sleep(scene.dice.scaled_time(idle)).await;
         let lasting = scene.dice.scaled_time(scene.plan.ttl * 2);
-        match scene.dice.below(10) {
-            0..=4 => break_node(&scene, lasting).await,
-            5 | 6 => part(&scene, lasting).await,
+        match (scene.dice.below(10), scene.plan.class) {
+            (0..=7, Class::Gate) | (0..=4, _) => break_node(&scene, lasting).await,
+            (_, Class::Gate) => lose_pushes(&scene, lasting).await,
+            (5 | 6, _) => part(&scene, lasting).await,
             _ => pause(&scene, lasting),
         }
     }
@@ -61,6 +66,10 @@ pub(crate) async fn lose_keys(scene: Arc<Scene>) {
 pub(crate) async fn revoke(scene: Arc<Scene>, managers: Vec<LockManager>) {
     while scene.sim.elapsed() < scene.plan.chaos && !managers.is_empty() {
         scene.sleep(scene.dice.scaled_time(scene.plan.ttl / 2)).await;
+        if scene.dice.percent(50) {
+            scene.dice.pick(&scene.nodes).push_for_nothing();
+            scene.count("push for nothing");
+        }
         let name = name(scene.dice.below(scene.plan.resources));
         let note = match scene.dice.pick(&managers).revoke(name.as_str()).await {
             Ok(revocation) => {
@@ -82,11 +91,16 @@ async fn break_node(scene: &Arc<Scene>, lasting: Duration) {
     let kinds = match plan.class {
         Class::Broken | Class::Guarded => 9,
         Class::Storm => 6,
+        Class::Gate => 4,
         _ => 5,
     };
     let draw = match (dice.below(kinds), plan.class) {
         (5, Class::Storm) => 7,
         (7, Class::Guarded) => 9,
+        (3, Class::Gate) => 10,
+        // Without its only node no process gets a lock.
+        (_, Class::Gate) if scene.spare() == 0 => 10,
+        (2, Class::Gate) => 5,
         (draw, _) => draw,
     };
     let (kind, fault) = match draw {
@@ -108,6 +122,7 @@ async fn break_node(scene: &Arc<Scene>, lasting: Duration) {
         6 => ("restarted from an old save", None),
         7 => ("clock jumped", None),
         9 => ("flushed", None),
+        10 => ("forgot the queue", None),
         _ => return node.save(),
     };
     match draw {
@@ -115,10 +130,12 @@ async fn break_node(scene: &Arc<Scene>, lasting: Duration) {
         6 => node.restart_from_save(),
         7 => node.jump(dice.time(Duration::ZERO, plan.ttl * 2)),
         9 => node.flush(),
+        10 => queues(node).iter().for_each(|key| node.expire(key)),
         _ => {}
     }
     scene.count(kind);
     scene.note(format!("{} {kind}", node.name()));
+    scene.is_broken_for(lasting);
     let Some(fault) = fault else { return };
     node.inject(fault);
     let (all, node) = (Arc::clone(scene), node.clone());
@@ -127,8 +144,31 @@ async fn break_node(scene: &Arc<Scene>, lasting: Duration) {
         node.heal();
         all.note(format!("{} is well", node.name()));
     };
-    // Several nodes can be broken at once: not every one is waited for.
-    if dice.percent(70) { scene.sim.spawn(Box::pin(end)) } else { end.await }
+    // Several nodes can be broken at once: not every one is waited for. W1 allows for one silent gate.
+    if plan.class != Class::Gate && dice.percent(70) {
+        scene.sim.spawn(Box::pin(end))
+    } else {
+        end.await
+    }
+}
+
+/// The keys of the wait queues at a node.
+pub(crate) fn queues(node: &MemoryNode) -> Vec<Vec<u8>> {
+    let mut keys = node.keys();
+    keys.retain(|key| key.windows(9).any(|part| part == b":quorate:"));
+    keys
+}
+
+async fn lose_pushes(scene: &Scene, lasting: Duration) {
+    let chance = *scene.dice.pick(&[50_000, 200_000, 1_000_000]);
+    let lost = || Rule::new(Effect::DropReply).on(Operation::Watch).chance(chance);
+    scene.nodes.iter().for_each(|node| node.add_rule(lost()));
+    scene.count("notifications lost");
+    scene.note("notifications are lost");
+    scene.is_broken_for(lasting);
+    scene.sleep(lasting).await;
+    scene.nodes.iter().for_each(|node| lossy(scene, node));
+    scene.note("notifications arrive");
 }
 
 /// Cuts a client off some nodes, in one direction or in both.

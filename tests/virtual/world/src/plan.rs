@@ -7,6 +7,7 @@ use quorate_memory::{MemoryNode, Sim};
 
 use crate::dice::Dice;
 use crate::oracle::Forgetting;
+use crate::world::dice_of;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -51,7 +52,7 @@ pub(crate) const CLASSES: [(Class, &str, u64, &str); 11] = [
         Class::Revoked,
         "revoked",
         50,
-        "as promised, and locks are revoked at any moment: no two holders, ever",
+        "as promised, locks are revoked at any moment, and pushes are lost, late and false: no two holders, ever",
     ),
     (Class::Line, "line", 10, "nothing fails, processes of several tasks wait for a few keys"),
     (Class::Kills, "kills", 2, "waiters are killed and start again"),
@@ -117,7 +118,7 @@ pub(crate) enum Wall {
 }
 
 /// What the processes of a world can use of the nodes: one of these each.
-const USED: [&[Ability]; 5] = [
+pub(crate) const USED: [&[Ability]; 5] = [
     &[Ability::Queue],
     &[Ability::Queue, Ability::Queue, Ability::Watch, Ability::Nothing, Ability::Polled],
     &[Ability::Queue, Ability::Polled],
@@ -163,7 +164,7 @@ impl Plan {
         let thinking = ttl * u32::try_from(dice.below(5)).unwrap_or(1);
         let chaos = (thinking / 2 + ttl) * u32::try_from(rounds).unwrap_or(1);
         // Drawn apart, so that worlds without tokens are what they were before there were any.
-        let apart = Dice::new(Sim::new(!seed));
+        let apart = dice_of(&Sim::new(!seed));
         let all = Tokens::All;
         let tokens = *apart.pick(&[Tokens::Nobody, Tokens::Nobody, Tokens::Some, all, all, all]);
         let off = |seconds| Wall::Off(Duration::from_secs(seconds));
@@ -230,6 +231,11 @@ impl Plan {
     pub(crate) fn orders(&self) -> bool {
         matches!(self.class, Class::Promised | Class::Revoked | Class::Readers)
             || self.forgetting == Forgetting::Guarded
+    }
+
+    /// Whether locks are revoked, and holders are told.
+    pub(crate) const fn revokes(&self) -> bool {
+        matches!(self.class, Class::Revoked | Class::Readers)
     }
 
     pub(crate) fn fences(&self, dice: &Dice) -> bool {

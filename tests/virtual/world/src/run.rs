@@ -8,7 +8,6 @@ use quorate_core::algorithm::quorum::NodeCount;
 use quorate_core::{LockGuard, LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim, Value};
 
-use crate::dice::Dice;
 use crate::door::Door;
 use crate::history::{Event, History, What};
 use crate::oracle::{Forgetting, Violation, judge, judge_order, judge_tokens};
@@ -16,7 +15,7 @@ use crate::plan::{Class, Plan, Tokens, Wall};
 use crate::process::Process;
 use crate::waiting::Waits;
 use crate::worker::Worker;
-use crate::world::{Faults, World, counter, fenced, lock, name};
+use crate::world::{Faults, World, counter, dice_of, fenced, lock, name};
 use crate::{calm, nemesis};
 
 #[derive(Clone, Debug, Default)]
@@ -39,6 +38,7 @@ pub(crate) struct Scene {
     pub(crate) plan: Plan,
     pub(crate) processes: Vec<Process>,
     pub(crate) pauses: Mutex<Vec<(usize, Duration, Duration)>>,
+    pub(crate) broken: Arc<Mutex<Vec<(Duration, Duration)>>>, // From when to when a node or all pushes failed.
     pub(crate) doors: Vec<Door>, // What is protected by fencing tokens: one door per resource.
     /// Guards that are not dropped while the world lasts. Really forgotten, they would keep it for
     /// ever.
@@ -57,19 +57,34 @@ impl Deref for Scene {
 
 impl Scene {
     pub(crate) fn new(sim: &Sim, plan: Plan) -> Self {
-        let delay = (plan.latency / 10, plan.latency);
-        let world = World::new(sim, (plan.nodes, plan.ability), 50, delay);
+        let world = World::new(sim, &plan);
         let processes = (0..plan.clients).map(|_| sim.client(world.dice.signed(plan.drift)));
         Self {
             processes: processes.map(|client| Process::new(sim, client)).collect(),
             world,
             pauses: Mutex::default(),
+            broken: Arc::default(),
             doors: (0..plan.resources).map(|_| Door::new()).collect(),
             forgotten: Mutex::default(),
             peers: Mutex::default(),
             working: Mutex::new(plan.clients * plan.tasks),
             plan,
         }
+    }
+
+    /// A node, or all pushes, fail from now on.
+    pub(crate) fn is_broken_for(&self, lasting: Duration) {
+        let now = self.sim.elapsed();
+        lock(&self.broken).push((now, now + lasting));
+    }
+
+    /// Whether the client with this id stands still.
+    pub(crate) fn is_paused(&self, client: usize) -> bool {
+        let now = self.sim.elapsed();
+        let is_now = |(who, from, until): &(usize, Duration, Duration)| {
+            *who == client && (*from..=*until).contains(&now)
+        };
+        lock(&self.pauses).iter().any(is_now)
     }
 }
 
@@ -84,7 +99,7 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
         return crate::permits::run(seed);
     }
     let sim = Sim::shuffled(seed);
-    let dice = Dice::new(sim.clone());
+    let dice = dice_of(&sim);
     let plan = Plan::draw(seed, &dice, class);
     let bound = plan.ttl * 60 + plan.thinking;
     let scene = Arc::new(Scene::new(&sim, plan));
@@ -165,7 +180,7 @@ fn begin(scene: &Arc<Scene>) -> Vec<LockManager> {
             process.spawn(Box::pin(process.clone().run_task(number, worker.run())));
         }
     }
-    if matches!(plan.class, Class::Revoked | Class::Readers) {
+    if plan.revokes() {
         sim.spawn(Box::pin(nemesis::revoke(Arc::clone(scene), managers.clone())));
     }
     managers
@@ -174,7 +189,11 @@ fn begin(scene: &Arc<Scene>) -> Vec<LockManager> {
 pub(crate) fn manager(scene: &Scene, process: &Process) -> Option<LockManager> {
     let plan = &scene.plan;
     let used = plan.used[process.client().id() % plan.used.len()];
-    let seen = scene.nodes.iter().map(|node| used.of(node.seen_by(process.client())));
+    let seen = |node: &MemoryNode| used.of(node.seen_by(process.client()));
+    // Keys vanish in a storm.
+    let pushes = plan.revokes() || plan.class == Class::Storm;
+    let seen =
+        scene.nodes.iter().map(|node| if pushes { seen(node).pushing() } else { seen(node) });
     let mut builder = LockManager::builder(seen);
     builder = builder.runtime(process.clone()).ttl(plan.ttl).cleanup_bound(plan.ttl);
     if let Some(interval) = plan.renew_every {

@@ -8,7 +8,7 @@ mod board;
 mod contender;
 mod counts;
 mod crowd;
-mod nemesis;
+mod kills;
 mod plan;
 mod run;
 

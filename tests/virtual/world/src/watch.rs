@@ -117,7 +117,10 @@ impl Watch {
         let mut seen = lock(&self.seen);
         let ran_out = matches!(
             reason,
-            LeaseEnd::Expired { .. } | LeaseEnd::HoldLimit(_) | LeaseEnd::NotHeld(_)
+            LeaseEnd::Expired { .. }
+                | LeaseEnd::HoldLimit(_)
+                | LeaseEnd::NotHeld(_)
+                | LeaseEnd::Revoked { .. }
         );
         let has_paused = self.worker.has_paused(before, now);
         // A clock that runs slowly comes to its next nanosecond late.
@@ -129,6 +132,10 @@ impl Watch {
         self.wrong_if(
             matches!(reason, LeaseEnd::NotHeld(_)) && self.worker.plan.class == Class::Promised,
             "was lost though no node had lost it",
+        );
+        self.wrong_if(
+            matches!(reason, LeaseEnd::Revoked { .. }) && !self.worker.plan.revokes(),
+            "was revoked by nobody",
         );
         self.wrong_if(!ran_out && !seen.given_up, &format!("was lost to nobody: {reason}"));
         self.wrong_if(

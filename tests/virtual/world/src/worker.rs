@@ -171,6 +171,11 @@ impl Worker {
             for _ in 0..parts {
                 self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
                 self.look(resource, guard.is_valid(), &watch);
+                if self.plan.revokes() && guard.is_at_risk() && self.dice.percent(50) {
+                    // It leaves, as it was asked to.
+                    self.scene.count("left when asked");
+                    break;
+                }
                 if self.dice.percent(if kept_alive { 10 } else { 40 }) {
                     goes_on |= self.extend(&guard, goes_on, &watch).await;
                 }
@@ -334,6 +339,10 @@ impl Worker {
                 if after > before && !goes_on && self.plan.tasks == 1 && guard.is_valid() =>
             {
                 self.wrong(format!("client {client}: a failed extension moved {lock}"));
+            }
+            // Asked to leave, it has the rest of the lease.
+            Some(Err(ExtendError::Lost(LeaseEnd::Revoked { .. }))) if guard.is_valid() => {
+                watch.observe();
             }
             Some(Err(ExtendError::Lost(ref reason))) => watch.hear_of_loss(reason),
             _ => drop(watch.observe()),

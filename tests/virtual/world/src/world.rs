@@ -13,7 +13,7 @@ use quorate_memory::{Effect, MemoryNode, Rule, Sim};
 use crate::dice::Dice;
 use crate::history::{AttemptId, History, What};
 use crate::oracle::Violation;
-use crate::plan::Ability;
+use crate::plan::Plan;
 
 pub(crate) type Faults = BTreeMap<&'static str, u64>;
 
@@ -27,19 +27,20 @@ pub(crate) struct World {
     found: Arc<Mutex<(Vec<Violation>, Faults)>>,
 }
 
+/// All draws of a world come from its seed.
+pub(crate) fn dice_of(sim: &Sim) -> Dice {
+    let sim = sim.clone();
+    Dice::on(move |end| sim.random_below(end))
+}
+
 impl World {
-    /// Draws the nodes. So many percent keep the order of calls, the others are behind a pool.
-    pub(crate) fn new(
-        sim: &Sim,
-        (count, ability): (usize, Ability),
-        ordered: usize,
-        delay: (Duration, Duration),
-    ) -> Self {
-        let dice = Dice::new(sim.clone());
-        let nodes = MemoryNode::cluster(count, sim.clone())
+    /// Draws the nodes. One half keeps the order of calls, the other one is behind a pool.
+    pub(crate) fn new(sim: &Sim, plan: &Plan) -> Self {
+        let (dice, delay) = (dice_of(sim), (plan.latency / 10, plan.latency));
+        let nodes = MemoryNode::cluster(plan.nodes, sim.clone())
             .into_iter()
-            .map(|node| if dice.percent(ordered) { node } else { node.unordered() })
-            .map(|node| ability.of(node))
+            .map(|node| if dice.percent(50) { node } else { node.unordered() })
+            .map(|node| plan.ability.of(node))
             .collect();
         let (history, found) = (History::default(), Arc::default());
         Self { sim: sim.clone(), dice, nodes, history, delay, found }

@@ -62,7 +62,7 @@ impl Rounds<'_> {
         let Some(attempt) = &self.attempt else { return };
         let at = self.cluster().now();
         attempt.leave();
-        let failure = attempt.failure();
+        let failure = attempt.answers();
         let took = failure.waited();
         telemetry::round_lost(&self.wanted.keys, reason(loss), took, &failure);
         let error = error_of(self.cluster(), loss, failure);
@@ -73,7 +73,7 @@ impl Rounds<'_> {
     /// order in which the nodes answer does not matter (A4).
     pub(super) fn late_answers_are_final(&mut self) -> bool {
         let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
-        let failure = self.replicas.note(attempt.failure(), last.at);
+        let failure = self.replicas.note(attempt.answers(), last.at);
         let error = error_of(&self.manager.cluster, last.loss, failure);
         let is_permanent = error.is_permanent();
         if is_permanent {
@@ -92,7 +92,7 @@ impl Rounds<'_> {
         }
         let own = attempt.claim.token();
         let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
-        if matches!(verdict(&attempt.failure()), Split::First | Split::Later) {
+        if matches!(verdict(&attempt.answers()), Split::First | Split::Later) {
             // The wait of a task that is gone leaves at the same time: the error waits for both no longer than once (C8).
             let wait = self.turn.take_unused_wait(cluster.now());
             let left = async {
@@ -104,7 +104,7 @@ impl Rounds<'_> {
             join(attempt.undone(limit), left).await;
             last.is_undone = true;
         }
-        let failure = attempt.failure();
+        let failure = attempt.answers();
         let split = verdict(&failure);
         if split == Split::No {
             return false;

@@ -67,7 +67,9 @@ pub enum Message {
         /// How long the node keeps them.
         ttl: Ttl,
     },
-    /// Delete the keys if they are ours.
+    /// Say what is at the keys.
+    Look,
+    /// Delete the keys if they are ours, or have the mark of a revoke in place of our token.
     Release {
         /// The highest fencing number that this attempt has received.
         highest: Option<FencingToken>,
@@ -83,19 +85,22 @@ impl Message {
             Self::Extend { .. } => "extend",
             Self::Raise { .. } => "raise",
             Self::Repair { .. } => "repair",
+            Self::Look => "look",
             Self::Release { .. } => "release",
         }
     }
 }
 
-/// How a call settled. `E` is the reason of a node that did not vote.
+/// How a call settled. `E` is the reason of a node that did not vote, `H` is what a reply says of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "complete by definition: the shell maps to each")]
-pub enum Outcome<E> {
+pub enum Outcome<E, H = ()> {
     /// The node did it: granted, still owned, raised, or deleted. A fenced acquire brings its number.
     Granted(Option<FencingToken>),
     /// The node refused: the keys are not ours, or not there.
-    Refused,
+    Refused(H),
+    /// The node refused: a revoke has put its mark in place of our token.
+    Marked(H),
     /// The node answered with an error (Q4).
     Failed(E),
     /// No answer: the connection ended, or the client timed out. The node may have executed the call.
@@ -131,6 +136,8 @@ pub enum Decision {
         /// The round that was decided, and with it all earlier ones.
         round: RoundId,
     },
+    /// A revoke has taken effect: the lease goes on to its end, and no further.
+    Revoked,
     /// The lease has ended before its release (H1, H4).
     LeaseLost(End),
     /// The release found the keys on a quorum.
@@ -160,7 +167,7 @@ pub enum Loss {
     Expired,
 }
 
-/// Why a lease ended before its release.
+/// Why a lease ended. [`Decision::LeaseLost`] is none of the last two: its holder knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "complete by definition: the ends of a lease")]
 pub enum End {
@@ -170,8 +177,14 @@ pub enum End {
     HoldLimit,
     /// More than N − quorum nodes said that the keys are not ours (H1).
     NotOurs,
+    /// It was revoked, and its validity is over, or the marks are gone.
+    Revoked,
     /// The manager was closed.
     Closed,
+    /// Its holder released it.
+    Released,
+    /// Its holder left it to another process, or on the nodes.
+    Detached,
 }
 
 /// The number of a round: the first round is 1, each extension the next.

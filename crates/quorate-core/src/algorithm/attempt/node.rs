@@ -1,22 +1,28 @@
 //! What an attempt knows of one node.
 
+use std::time::Instant;
+
 use super::super::fence::FencingToken;
+use super::look::Looking;
 use super::messages::{CallId, Message, Outcome};
 
 /// What is known of the keys at a node, its calls in flight, and its vote.
 #[derive(Clone, Debug)]
-pub struct Node<E> {
+pub struct Node<E, H = ()> {
     pub(super) is_ordered: bool,
     pub(super) know: Knowledge,
     /// The call in flight, unless it is a release.
     pub(super) call: Option<InFlight>,
     /// The release in flight: alone, or on an ordered connection behind `call`.
     pub(super) release: Option<CallId>,
-    pub(super) vote: RoundVote<E>,
+    pub(super) vote: RoundVote<E, H>,
     /// The fencing number that the node granted.
     pub(super) number: Option<FencingToken>,
     /// How the last release that failed did so.
     pub(super) failure: Option<FailedRelease<E>>,
+    /// The look in flight, on an ordered connection beside the others. Nothing waits for it.
+    pub(super) look: Option<CallId>,
+    pub(super) looking: Looking,
 }
 
 /// What is known of the keys at a node.
@@ -31,20 +37,22 @@ pub enum Knowledge {
     Ours,
     /// The node said that the keys are not ours.
     NotOurs,
+    /// The node said that a revoke has put its mark in place of our token.
+    Marked,
     /// The node answered a release, or failed one and had said that the keys are not ours.
     Freed,
 }
 
-/// The vote of a node in a round. `E` is the reason of a node that failed.
+/// The vote of a node in a round. `E` is the reason of a node that failed, `H` is what its reply says of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "complete by definition: all that a vote can be")]
-pub enum RoundVote<E> {
+pub enum RoundVote<E, H = ()> {
     /// The node had not replied when the round was decided.
     Open,
     /// The node granted.
     For,
     /// The node refused.
-    Against,
+    Against(H),
     /// The call failed with this reason (Q4).
     Unknown(E),
     /// The node had not replied at the round's deadline.
@@ -56,11 +64,11 @@ pub enum RoundVote<E> {
     NotAsked,
 }
 
-impl<E> From<Outcome<E>> for RoundVote<E> {
-    fn from(outcome: Outcome<E>) -> Self {
+impl<E, H> From<Outcome<E, H>> for RoundVote<E, H> {
+    fn from(outcome: Outcome<E, H>) -> Self {
         match outcome {
             Outcome::Granted(_) => Self::For,
-            Outcome::Refused => Self::Against,
+            Outcome::Refused(holder) | Outcome::Marked(holder) => Self::Against(holder),
             Outcome::Failed(reason) | Outcome::Lost(reason) | Outcome::NotSent(reason) => {
                 Self::Unknown(reason)
             }
@@ -82,6 +90,7 @@ pub(super) enum Purpose {
     OldExtend,
     Raise,
     Repair,
+    Look,
     Release,
 }
 
@@ -92,8 +101,8 @@ pub(super) struct FailedRelease<E> {
     pub(super) is_answered: bool,
 }
 
-impl<E: Clone> Node<E> {
-    pub(super) const fn new(is_ordered: bool) -> Self {
+impl<E: Clone, H: Clone> Node<E, H> {
+    pub(super) fn new(is_ordered: bool) -> Self {
         Self {
             is_ordered,
             know: Knowledge::Blank,
@@ -102,6 +111,8 @@ impl<E: Clone> Node<E> {
             vote: RoundVote::Open,
             number: None,
             failure: None,
+            look: None,
+            looking: Looking::default(),
         }
     }
 
@@ -113,7 +124,7 @@ impl<E: Clone> Node<E> {
 
     /// The vote in the open round; after it, in the last one.
     #[must_use]
-    pub const fn vote(&self) -> &RoundVote<E> {
+    pub const fn vote(&self) -> &RoundVote<E, H> {
         &self.vote
     }
 
@@ -122,7 +133,7 @@ impl<E: Clone> Node<E> {
     }
 
     /// The vote, or the failure of the release that leaves the vote open.
-    pub(super) fn reported_vote(&self) -> RoundVote<E> {
+    pub(super) fn reported_vote(&self) -> RoundVote<E, H> {
         match &self.failure {
             Some(failure) if self.is_open() => RoundVote::Unknown(failure.reason.clone()),
             _ => self.vote.clone(),
@@ -163,12 +174,16 @@ impl<E: Clone> Node<E> {
         }
     }
 
-    pub(super) const fn record_sent(&mut self, id: CallId, message: Message) {
+    pub(super) fn record_sent(&mut self, id: CallId, message: Message) {
         let kind = match message {
             Message::Acquire { .. } => Purpose::Acquire,
             Message::Extend { .. } => Purpose::Extend,
             Message::Raise { .. } => Purpose::Raise,
             Message::Repair { .. } => Purpose::Repair,
+            Message::Look => {
+                self.look = Some(id);
+                return;
+            }
             Message::Release { .. } => {
                 self.release = Some(id);
                 return;
@@ -186,18 +201,21 @@ impl<E: Clone> Node<E> {
             self.release = None;
             return Some(Purpose::Release);
         }
+        if self.look.take_if(|look| *look == id).is_some() {
+            return Some(Purpose::Look);
+        }
         self.call.take_if(|call| call.id == id).map(|call| call.kind)
     }
 
     /// Awaits no call any more.
     pub(super) fn forget_calls(&mut self) {
-        (self.call, self.release) = (None, None);
+        (self.call, self.release, self.look) = (None, None, None);
     }
 
     /// Learns from a reply, in whatever phase and round it comes (C4).
-    pub(super) fn learn(&mut self, kind: Purpose, outcome: &Outcome<E>) {
-        use Outcome::{Failed, Granted, Lost, NotSent, Refused};
-        use Purpose::{Acquire, Extend, OldExtend, Raise, Release, Repair};
+    pub(super) fn learn(&mut self, kind: Purpose, outcome: &Outcome<E, H>, now: Instant) {
+        use Outcome::{Failed, Granted, Lost, Marked, NotSent, Refused};
+        use Purpose::{Acquire, Extend, Look, OldExtend, Raise, Release, Repair};
 
         if let (Acquire, Granted(number)) = (kind, outcome) {
             self.number = *number;
@@ -206,15 +224,19 @@ impl<E: Clone> Node<E> {
             let is_answered = matches!(outcome, Failed(_));
             self.failure = Some(FailedRelease { reason: reason.clone(), is_answered });
         }
+        if let (Look, Granted(_)) = (kind, outcome) {
+            self.looking.note_ours(now);
+        }
         self.know = match (kind, outcome) {
-            (Acquire | Repair | Extend | OldExtend, Granted(_)) => Knowledge::Ours,
-            (Acquire | Repair | Extend | OldExtend, Refused) => Knowledge::NotOurs,
+            (Acquire | Repair | Extend | OldExtend | Look, Granted(_)) => Knowledge::Ours,
+            (Acquire | Repair | Extend | OldExtend | Look, Refused(_)) => Knowledge::NotOurs,
+            (Acquire | Repair | Extend | OldExtend | Look, Marked(_)) => Knowledge::Marked,
             (Acquire, NotSent(_)) => Knowledge::Blank,
             (Repair, NotSent(_)) => Knowledge::NotOurs,
-            (Release, Granted(_) | Refused) => Knowledge::Freed,
+            (Release, Granted(_) | Refused(_) | Marked(_)) => Knowledge::Freed,
             (Release, _) if self.know == Knowledge::NotOurs => Knowledge::Freed,
             (Acquire | Repair, Failed(_) | Lost(_)) | (Raise | Release, _) => self.know,
-            (Extend | OldExtend, Failed(_) | Lost(_) | NotSent(_)) => self.know,
+            (Extend | OldExtend | Look, Failed(_) | Lost(_) | NotSent(_)) => self.know,
         };
     }
 }

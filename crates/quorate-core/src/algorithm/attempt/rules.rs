@@ -17,42 +17,38 @@ struct Tally {
     unknown: usize,
     open: usize,
     not_ours: usize,
+    marked: usize,
     /// How many owe no release.
     clear: usize,
 }
 
 impl Tally {
-    fn of<E: Clone>(nodes: &[Node<E>]) -> Self {
+    fn of<E: Clone, H: Clone>(nodes: &[Node<E, H>]) -> Self {
         let mut tally = Self::default();
         for node in nodes {
             *match node.vote {
                 RoundVote::Open => &mut tally.open,
                 RoundVote::For => &mut tally.granted,
-                RoundVote::Against | RoundVote::NotAsked => &mut tally.against,
+                RoundVote::Against(_) | RoundVote::NotAsked => &mut tally.against,
                 RoundVote::Unknown(_) | RoundVote::Silent | RoundVote::Unclear => {
                     &mut tally.unknown
                 }
             } += 1;
             tally.not_ours += usize::from(node.know == Knowledge::NotOurs);
+            tally.marked += usize::from(node.know == Knowledge::Marked);
             tally.clear += usize::from(!node.owes_release());
         }
         tally
     }
 }
 
-impl<E: Clone> AttemptMachine<E> {
-    /// A first round that waits for no holder, and is contested, does not wait for slow nodes: once a quorum has answered it
-    /// goes on for as long as it took until then.
-    pub(super) fn make_haste(&mut self, now: Instant) {
-        let Some(haste) = self.settings.haste.filter(|_| self.phase == Phase::Acquiring) else {
-            return;
-        };
-        let tally = Tally::of(&self.nodes);
-        if tally.against > 0 && self.nodes.len() - tally.open >= self.settings.nodes.quorum() {
-            let took = now.saturating_duration_since(self.round.start);
-            let end = saturating_add(now, took.max(haste));
-            self.timers.round = self.timers.round.map(|round| round.min(end));
-        }
+impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
+    /// A contested round, in which a quorum has granted or refused, goes on for as long as it took until then: it does not
+    /// wait for slow nodes.
+    fn make_haste(&mut self, now: Instant) {
+        let took = now.saturating_duration_since(self.round.start);
+        let end = saturating_add(now, took.max(self.settings.haste));
+        self.timers.round = self.timers.round.map(|round| round.min(end));
     }
 
     /// The vote of a reply in the open round; `Open` if it has none.
@@ -60,9 +56,9 @@ impl<E: Clone> AttemptMachine<E> {
         &self,
         node: NodeId,
         kind: Purpose,
-        outcome: Outcome<E>,
+        outcome: Outcome<E, H>,
         now: Instant,
-    ) -> RoundVote<E> {
+    ) -> RoundVote<E, H> {
         let node = &self.nodes[node.index()];
         match (self.phase, kind, outcome) {
             // A late grant votes if it carries the token. With a lower number it is raised.
@@ -70,7 +66,7 @@ impl<E: Clone> AttemptMachine<E> {
                 match number.cmp(&self.token) {
                     Ordering::Less => RoundVote::Open,
                     Ordering::Equal => RoundVote::For,
-                    Ordering::Greater => RoundVote::Against,
+                    Ordering::Greater => RoundVote::Against(H::default()),
                 }
             }
             (Phase::Acquiring | Phase::Raising, Purpose::Acquire, outcome)
@@ -78,7 +74,7 @@ impl<E: Clone> AttemptMachine<E> {
             | (Phase::Raising, Purpose::Raise, outcome) => outcome.into(),
 
             (Phase::Ending(_), Purpose::Acquire, Outcome::NotSent(_)) => RoundVote::NotAsked,
-            (Phase::Ending(_), Purpose::Release, Outcome::Refused)
+            (Phase::Ending(_), Purpose::Release, Outcome::Refused(_))
                 if node.failure.is_some() || now >= self.valid_until =>
             {
                 RoundVote::Unclear
@@ -96,7 +92,8 @@ impl<E: Clone> AttemptMachine<E> {
 
     /// Takes the first row that matches, and returns whether there was one.
     fn decide_once(&mut self, now: Instant) -> bool {
-        let Tally { granted, against, unknown, open, not_ours, clear } = Tally::of(&self.nodes);
+        let Tally { granted, against, unknown, open, not_ours, marked, clear } =
+            Tally::of(&self.nodes);
         let (quorum, spare) = (self.settings.nodes.quorum(), self.settings.nodes.spare());
 
         match self.phase {
@@ -115,6 +112,10 @@ impl<E: Clone> AttemptMachine<E> {
                     };
                     self.lose(loss, now);
                 } else {
+                    let is_contested = against > 0 && granted + against >= quorum;
+                    if is_contested && self.phase == Phase::Acquiring {
+                        self.make_haste(now);
+                    }
                     return false;
                 }
             }
@@ -124,8 +125,18 @@ impl<E: Clone> AttemptMachine<E> {
                 let why = if is_limit { End::HoldLimit } else { End::Expired };
                 self.lapse(why, saturating_add(self.lease_end(), self.margin), now);
             }
+            Phase::Revoked if now >= self.lease_end() => {
+                self.lapse(End::Revoked, saturating_add(self.lease_end(), self.margin), now);
+            }
+            Phase::Revoked if not_ours > spare => self.lapse(End::Revoked, now, now),
             Phase::Held { .. } | Phase::Extending { .. } if not_ours > spare => {
                 self.lapse(End::NotOurs, now, now);
+            }
+            // No extension can win, and nobody else gets a marked key before its ttl has passed.
+            Phase::Held { .. } | Phase::Extending { .. }
+                if marked > 0 && marked + not_ours > spare =>
+            {
+                self.note_revoked(now);
             }
             Phase::Extending { next } if granted >= quorum => {
                 self.close_extension(true, next, now);

@@ -26,12 +26,13 @@ pub struct Settings {
     pub cleanup_bound: Option<Duration>,
     /// How long the lease may be held, from the moment at which the attempt handles its win (H7).
     pub hold_limit: Option<Duration>,
-    /// For a caller that waits for no holder: how long the first round goes on once a quorum has answered it and a node
-    /// has refused it, or for as long as it took until then. By then another client has or wants the keys (O8).
-    pub haste: Option<Duration>,
+    /// How long the first round goes on at least, once a quorum has granted or refused it and a node has refused it. By then
+    /// another client has or wants the keys (O8). [`Duration::MAX`]: it waits for slow nodes.
+    pub haste: Duration,
     /// Whether acquires bring a number, of which a fencing token is made.
     pub fencing: bool,
     ordered: NodeSet,
+    pushing: NodeSet,
 }
 
 impl Settings {
@@ -47,9 +48,10 @@ impl Settings {
             deadline: None,
             cleanup_bound: None,
             hold_limit: None,
-            haste: None,
+            haste: Duration::MAX,
             fencing: false,
             ordered: NodeSet::default(),
+            pushing: NodeSet::default(),
         }
     }
 
@@ -59,6 +61,19 @@ impl Settings {
     pub const fn ordered(mut self, node: NodeId) -> Self {
         self.ordered.insert(node);
         self
+    }
+
+    /// Marks an ordered node as *pushing*: once it has been extended or looked at, it says when the keys are written.
+    #[must_use]
+    pub const fn pushing(mut self, node: NodeId) -> Self {
+        self.pushing.insert(node);
+        self
+    }
+
+    /// The nodes that push.
+    #[must_use]
+    pub const fn pushing_nodes(&self) -> NodeSet {
+        self.pushing
     }
 
     /// Whether a node was marked as ordered.

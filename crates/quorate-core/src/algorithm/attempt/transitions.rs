@@ -13,7 +13,7 @@ use super::{AttemptMachine, Owed, Phase, Round, Timers};
 /// stopped, and replies that are there are not handled yet (T5).
 const NOTICED_LATE: Duration = Duration::from_millis(10);
 
-impl<E: Clone> AttemptMachine<E> {
+impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Opens a round: everything that it decides counts from now (T1).
     pub(super) fn open_round(&mut self, ttl: Ttl, now: Instant) {
         let valid_until = self.settings.valid_until(now, ttl);
@@ -103,6 +103,7 @@ impl<E: Clone> AttemptMachine<E> {
     /// The first round is lost. What an adoption leaves may belong to another process.
     pub(super) fn lose(&mut self, loss: Loss, now: Instant) {
         self.record_votes(now);
+        self.is_lost = true;
         self.decisions.push_back(Decision::NotWon(loss));
         if self.phase == Phase::Adopting {
             self.part(now);
@@ -142,7 +143,8 @@ impl<E: Clone> AttemptMachine<E> {
             self.decisions.push_back(Decision::Extended { round, valid_until });
             for id in self.settings.nodes.ids() {
                 let node = &self.nodes[id.index()];
-                if matches!(node.vote, RoundVote::Against) && !node.is_busy() {
+                let is_marked = node.know == Knowledge::Marked;
+                if matches!(node.vote, RoundVote::Against(_)) && !node.is_busy() && !is_marked {
                     self.send(id, Message::Repair { ttl });
                 }
             }
@@ -154,6 +156,17 @@ impl<E: Clone> AttemptMachine<E> {
         }
     }
 
+    /// A revoke has taken effect. An extension that is open fails: whatever it gained, no other may follow (V10).
+    pub(super) fn note_revoked(&mut self, now: Instant) {
+        if let Phase::Extending { next } = self.phase {
+            self.record_votes(now);
+            let round = if next.is_some() { self.round.id.next() } else { self.round.id };
+            self.decisions.push_back(Decision::ExtendFailed { round });
+        }
+        self.phase = Phase::Revoked;
+        self.decisions.push_back(Decision::Revoked);
+    }
+
     /// The lease has ended. Its keys stay until `until`, for a holder that stops late (H4).
     pub(super) fn lapse(&mut self, why: End, until: Instant, now: Instant) {
         match self.phase {
@@ -161,7 +174,7 @@ impl<E: Clone> AttemptMachine<E> {
             Phase::Held { .. } if why == End::NotOurs => {
                 for (vote, node) in self.votes.iter_mut().zip(&self.nodes) {
                     if node.know == Knowledge::NotOurs {
-                        *vote = RoundVote::Against;
+                        *vote = RoundVote::Against(H::default());
                     }
                 }
             }
@@ -172,6 +185,7 @@ impl<E: Clone> AttemptMachine<E> {
             }
             _ => {}
         }
+        self.timers.look = None;
         self.phase = Phase::Lapsed { until };
         self.decisions.push_back(Decision::LeaseLost(why));
     }

@@ -111,7 +111,7 @@ impl Place {
 }
 
 /// From how many fruitless pushes in a row on looks are spaced.
-pub(super) const NOISY: u8 = 3;
+pub(super) const NOISY: u8 = 4;
 
 /// How long a waiter that is not the first sees a free lock before it competes.
 const SECOND_LOOK: Duration = Duration::from_millis(20);
@@ -123,7 +123,7 @@ const SECOND_LOOK_BEHIND_POLLING: Duration = Duration::from_millis(100);
 const SECOND_LOOK_OF_READERS: Duration = Duration::from_millis(150);
 
 /// The least time between two looks while pushes are noise.
-const SPACING: Duration = Duration::from_millis(100);
+const SPACING: Duration = Duration::from_millis(200);
 
 /// The same while readers hold the lock: each that comes or goes writes the key.
 const SPACING_BEHIND_READERS: Duration = Duration::from_millis(10);

@@ -120,6 +120,7 @@ fn input(machine: &mut WaitMachine, words: &[&str], now: Instant) {
     }
 }
 
+/// Rules W1, W2, W3, W4.
 #[test]
 fn the_examples_hold_step_by_step() {
     let start = Instant::now();

@@ -10,7 +10,7 @@
 use crate::seam::runtime::sync::{AtomicBool, Mutex, MutexGuard, Ordering, fence, lock, try_lock};
 
 /// The state behind a [`LateLock`].
-pub(crate) trait Actor {
+pub(crate) trait LateState {
     /// What happens to it.
     type Input;
     /// What is to be done after the mutex is free.
@@ -26,13 +26,13 @@ pub(crate) trait Actor {
 }
 
 /// A mutex with a list of late arrivals.
-pub(crate) struct LateLock<A: Actor> {
+pub(crate) struct LateLock<A: LateState> {
     actor: Mutex<A>,
     late: Mutex<Vec<A::Input>>,
     has_late: AtomicBool,
 }
 
-impl<A: Actor> LateLock<A> {
+impl<A: LateState> LateLock<A> {
     pub(crate) fn new(actor: A) -> Self {
         Self {
             actor: Mutex::new(actor),

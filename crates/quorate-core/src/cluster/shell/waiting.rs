@@ -1,35 +1,23 @@
-//! A future that resolves when a locked state meets a condition.
+//! A future that resolves when an actor meets a condition.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use crate::cluster::shell::late::{Actor, LateLock};
-use crate::cluster::shell::wakers::Wakers;
-use crate::seam::runtime::{BoxFuture, Runtime};
+use super::late::LateState as _;
+use super::{Actor, Input, Shell};
+use crate::cluster::attempts::Due;
+use crate::seam::runtime::BoxFuture;
 
-/// A state that tasks wait for.
-pub(crate) trait Awaited: Actor {
-    /// The tasks that wait.
-    fn wakers(&mut self) -> &mut Wakers;
-
-    /// When it is to be told the time.
-    fn due(&self) -> Option<Instant>;
-
-    /// The input *a due time may have come*.
-    fn time(now: Instant) -> Self::Input;
-}
-
-/// A caller that waits. It polls a timer of its own for the due time of the state, and gives it the input *time*
+/// A caller that waits. It polls a timer of its own for the due time of the actor, and gives it the input *time*
 /// when that fires: so it depends on no other task.
 ///
 /// # Cancel safety
 ///
-/// The future can be dropped at any time. The state stays as it is.
-pub(crate) struct Waiting<'a, A: Awaited, F> {
-    state: &'a LateLock<A>,
-    owner: &'a A::Owner,
-    runtime: &'a dyn Runtime,
+/// The future can be dropped at any time. The actor stays as it is.
+struct Waiting<'a, A: Actor, F> {
+    shell: &'a Arc<Shell<A>>,
     look: F,
     timer: Option<(Instant, BoxFuture<'static, ()>)>,
     is_due: bool,
@@ -37,40 +25,39 @@ pub(crate) struct Waiting<'a, A: Awaited, F> {
     number: u64,
 }
 
-impl<'a, A: Awaited, F> Waiting<'a, A, F> {
+impl<A: Actor> Shell<A> {
     /// Waits until `look` finds something.
-    pub(crate) const fn new(
-        state: &'a LateLock<A>,
-        owner: &'a A::Owner,
-        runtime: &'a dyn Runtime,
-        look: F,
-    ) -> Self {
-        Self { state, owner, runtime, look, timer: None, is_due: false, number: 0 }
+    pub(crate) fn wait<T>(
+        self: &Arc<Self>,
+        look: impl FnMut(&mut A) -> Option<T> + Unpin,
+    ) -> impl Future<Output = T> {
+        Waiting { shell: self, look, timer: None, is_due: false, number: 0 }
     }
 }
 
-impl<T, A: Awaited, F> Future for Waiting<'_, A, F>
+impl<T, A: Actor, F> Future for Waiting<'_, A, F>
 where
-    F: FnMut(&mut A, &mut A::Effects) -> Option<T> + Unpin,
+    F: FnMut(&mut A) -> Option<T> + Unpin,
 {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         let this = &mut *self;
+        let runtime = &this.shell.cluster().runtime;
         loop {
             let mut old = None;
-            let looked = this.state.with(this.owner, |state, effects| {
+            let looked = this.shell.room.with(this.shell, |room, effects| {
                 if std::mem::take(&mut this.is_due) {
-                    state.handle(this.owner, A::time(this.runtime.now()), effects);
+                    room.handle(this.shell, (Input::Due(Due::Time), runtime.now()), effects);
                 }
-                match (this.look)(state, effects) {
+                match (this.look)(&mut room.actor) {
                     Some(found) => {
-                        old = state.wakers().remove(std::mem::take(&mut this.number));
+                        old = room.wakers.remove(std::mem::take(&mut this.number));
                         Ok(found)
                     }
                     None => {
-                        old = state.wakers().keep(&mut this.number, context);
-                        Err(state.due())
+                        old = room.wakers.keep(&mut this.number, context);
+                        Err(room.actor.due())
                     }
                 }
             });
@@ -82,7 +69,7 @@ where
             };
             // A due time that moves back is found out when the timer fires.
             let until = this.timer.as_ref().map_or(due, |(at, _)| due.min(*at));
-            if this.runtime.sleep(&mut this.timer, until, context).is_pending() {
+            if runtime.sleep(&mut this.timer, until, context).is_pending() {
                 return Poll::Pending;
             }
             this.is_due = true;
@@ -90,10 +77,10 @@ where
     }
 }
 
-impl<A: Awaited, F> Drop for Waiting<'_, A, F> {
+impl<A: Actor, F> Drop for Waiting<'_, A, F> {
     fn drop(&mut self) {
         if self.number != 0 {
-            let gone = self.state.with(self.owner, |state, _| state.wakers().remove(self.number));
+            let gone = self.shell.room.with(self.shell, |room, _| room.wakers.remove(self.number));
             drop(gone);
         }
     }

@@ -10,9 +10,9 @@ use crate::over::access::Cluster;
 use crate::over::access::Silence;
 
 impl LockManager {
-    /// What is known of the nodes without asking them: which answered lately, and whether they are a quorum. For a
-    /// readiness probe that is called often.
+    /// The nodes that answered lately, and whether they are a quorum, without asking them.
     ///
+    /// For a readiness probe that is called often.
     /// A look at the clock and a mutex of each node: no I/O. *Lately* has no bound in time: it is about the latest call to
     /// each node, and a manager without work makes none. So it does not learn that nodes are back, and one that has asked
     /// nothing knows of no node: [`check`](Self::check) asks all of them, and its answers count.
@@ -21,19 +21,19 @@ impl LockManager {
     /// use quorate_core::LockManager;
     ///
     /// async fn probe(locks: &LockManager) -> Result<(), String> {
-    ///     if locks.nodes().has_quorum() || locks.check().await.has_quorum() {
+    ///     if locks.readiness().has_quorum() || locks.check().await.has_quorum() {
     ///         return Ok(());
     ///     }
-    ///     Err(locks.nodes().to_string())
+    ///     Err(locks.readiness().to_string())
     /// }
     /// ```
     #[must_use]
-    pub fn nodes(&self) -> Readiness {
+    pub fn readiness(&self) -> Readiness {
         readiness(self.cluster())
     }
 }
 
-/// What a manager knows of its nodes without asking them. From [`LockManager::nodes`](crate::LockManager::nodes).
+/// What a manager knows of its nodes without asking them. From [`LockManager::readiness`](crate::LockManager::readiness).
 ///
 /// `Display` is one line, such as `2 of 3 nodes answer, 2 needed; 10.0.0.2 does not`.
 #[derive(Clone, Debug)]

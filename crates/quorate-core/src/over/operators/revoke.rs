@@ -1,20 +1,20 @@
 //! Taking a lock away from its holder, from outside.
 //!
-//! A revoke replaces the token at each node and leaves the ttl. From then on the holder can neither extend nor
-//! repair, and its lease ends by time before the keys do (T1, T2). So no two clients hold the lock at once.
+//! A revoke puts a mark in place of the token at each node and leaves the ttl. From then on the holder can neither extend nor
+//! repair, and its lease ends by time before the keys do (T1, T2). So no two clients hold the lock at once. The holder
+//! knows the mark for its own token, and no other client does: its release removes it (V9).
 //!
 //! Between the look at a lock and the wish to free it, another client may have acquired it. So a revoke can be told which
 //! holder was seen, and each node compares (V7).
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::backend::{Holder, Revoke, Sighting};
-use crate::resource::{Key, Label, Token};
-use crate::runtime::EntropyError;
-use crate::{
-    Inspection, IntoResource, InvalidResource, KeyState, LockManager, NodeView, RevokeError,
-};
+use crate::backend::{Holder, Leaves, Revoke, Sighting};
+use crate::error::RevokeError;
+use crate::over::operators::inspect::{Inspection, KeyState, NodeView};
+use crate::resource::{Key, Label};
+use crate::{IntoResource, InvalidResource, LockManager};
 
 /// The result of a revoke or a delete: what each node kept before it.
 ///
@@ -25,13 +25,25 @@ use crate::{
 pub struct Revocation {
     found: Inspection,
     how: Revoke,
+    key: Key,
+    /// When it was done.
+    at: Instant,
+}
+
+/// How a lock that was revoked has become free. See [`Revocation::until_free`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "complete by definition")]
+pub enum Leaving {
+    /// The holder was told, and has left.
+    Left {
+        /// How long after the revoke that was seen.
+        after: Duration,
+    },
+    /// The holder has not left, and the ttl has passed.
+    Expired,
 }
 
 impl Revocation {
-    pub(crate) const fn new(found: Inspection, how: Revoke) -> Self {
-        Self { found, how }
-    }
-
     /// What was found. Its [`state`](Inspection::state) says whether there was a lock to take away.
     #[must_use]
     pub const fn found(&self) -> &Inspection {
@@ -62,10 +74,45 @@ impl Revocation {
     /// an even number of nodes, the lock may be free only when that has expired, too.
     #[must_use]
     pub fn free_in(&self) -> Duration {
-        if self.how.token.is_none() {
+        if self.is_deleted() {
             return Duration::ZERO;
         }
         self.times_left().max().unwrap_or_default()
+    }
+
+    fn is_deleted(&self) -> bool {
+        self.how.leaves == Leaves::Nothing
+    }
+
+    /// Waits until the lock is free, and says whether its holder has left before the ttl has passed. `locks` is the manager
+    /// that revoked it, or one of the same nodes.
+    ///
+    /// A quorum of the nodes is asked, again and again. A holder that renews its lease is told of the revoke at once, if
+    /// its nodes push, else at its next renewal. What is free by then may be held by the next client.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub async fn until_free(&self, locks: &LockManager) -> Leaving {
+        let (runtime, end) = (&locks.cluster().runtime, self.at + self.free_in());
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let seen = locks.ask_all(|node| node.inspect(&self.key)).await;
+            let now = locks.cluster().now();
+            if now >= end {
+                return Leaving::Expired;
+            }
+            let is_left = |node: &&NodeView| match &node.state {
+                KeyState::Free | KeyState::Read { .. } => true,
+                KeyState::Held { holder, .. } => !holder.is_revoked(),
+                _ => false,
+            };
+            if seen.nodes().iter().filter(is_left).count() >= seen.quorum() {
+                return Leaving::Left { after: now.saturating_duration_since(self.at) };
+            }
+            runtime.sleep_until(end.min(now + pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 
     /// What was left of each key that was taken away.
@@ -93,7 +140,7 @@ impl fmt::Display for Revocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (done, nodes, needed) = (self.times_left().count(), self.nodes().len(), self.needed());
         f.write_str(if self.is_effective() { "" } else { "not " })?;
-        let is_deleted = self.how.token.is_none();
+        let is_deleted = self.is_deleted();
         f.write_str(if is_deleted { "deleted" } else { "revoked" })?;
         write!(f, ": done on {done} of {nodes} nodes, {needed} needed")?;
         if done > 0 && !is_deleted {
@@ -114,19 +161,22 @@ impl fmt::Display for Revocation {
 }
 
 impl LockManager {
-    /// Takes the lock on `resource` away from its holder: it can no longer be extended, and is free when its ttl has
-    /// passed.
+    /// Takes a lock away safely: it can no longer be extended, and is free when its ttl has passed.
     ///
-    /// No two clients hold the lock at once, whatever the holder does. Each node replaces the token of the holder and
-    /// keeps what is left of the ttl. A holder that renews learns of it at its next renewal. Others wait as before.
+    /// No two clients hold the lock at once, whatever the holder does. To free it at once is
+    /// [`delete`](Self::delete). Each node replaces the token of the holder by a mark and keeps what is left of the
+    /// ttl. Others wait as before.
     /// The lock is free in [`free_in`](Revocation::free_in): an extension just before the revoke counts in full.
+    ///
+    /// The holder is asked to leave: [`LockGuard::revoked`](crate::LockGuard::revoked). If it releases, the lock is free at
+    /// once: [`Revocation::until_free`] waits for that.
     ///
     /// All nodes are asked at once, and each may reply for a node timeout. A node that does not reply may do it later,
     /// and may then meet the next holder, which loses the vote of this node. Fencing numbers, the restart guard and
     /// wait queues stay as they are. A lock on several names ends when one of them is revoked.
     ///
     /// ```
-    /// use quorate_core::{LockManager, RevokeError};
+    /// use quorate_core::{LockManager, operators::RevokeError};
     ///
     /// async fn free(locks: &LockManager) -> Result<(), RevokeError> {
     ///     let revocation = locks.revoke("orders:42").await?;
@@ -140,15 +190,14 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// - [`RevokeError::Invalid`]: the name cannot be locked. Nothing was sent.
-    /// - [`RevokeError::Entropy`]: there is no randomness for a token. Nothing was sent.
+    /// [`RevokeError::Invalid`]: the name cannot be locked. Nothing was sent.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, some of the nodes may have done it. It is safe to call it again.
     pub async fn revoke(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
         let key = self.lockable(resource)?;
-        self.take_away(key, Revoke::replace(self.value_of_revoked()?)).await
+        self.take_away(key, self.mark()).await
     }
 
     /// Takes the lock on `resource` away from the holder that `seen` shows, as [`revoke`](Self::revoke) does, and from no
@@ -159,7 +208,7 @@ impl LockManager {
     /// was not seen. If `seen` shows no holder, nothing is done.
     ///
     /// ```
-    /// use quorate_core::{LockManager, RevokeError};
+    /// use quorate_core::{LockManager, operators::RevokeError};
     ///
     /// async fn free_if_held_by(label: &str, locks: &LockManager) -> Result<(), RevokeError> {
     ///     let seen = locks.inspect("orders:42").await?;
@@ -183,13 +232,13 @@ impl LockManager {
         seen: &Inspection,
     ) -> Result<Revocation, RevokeError> {
         let key = self.lockable(resource)?;
-        self.take_away(key, Revoke::replace(self.value_of_revoked()?).of(of(seen))).await
+        self.take_away(key, self.mark().of(of(seen))).await
     }
 
-    /// Deletes the lock on `resource` on all nodes: it is free at once, and its holder does not know.
+    /// Frees a lock at once, unsafely: its holder does not know, and may work beside the next one.
     ///
-    /// The holder may go on working until its lease ends, while the next one works already. So this is for holders that
-    /// are known to be dead, and for resources that check [fencing tokens](crate::LockRequest::fenced). Otherwise
+    /// Deletes its key on all nodes. The holder may go on working until its lease ends, while the next one works already.
+    /// So this is for holders that are known to be dead, and for resources that check [fencing tokens](crate::LockRequest::fenced). Otherwise
     /// [`revoke`](Self::revoke).
     ///
     /// All nodes are asked at once, and each may reply for a node timeout. A node that does not reply may do it later.
@@ -227,14 +276,12 @@ impl LockManager {
 
     async fn take_away(&self, key: Key, how: Revoke) -> Result<Revocation, RevokeError> {
         let found = self.ask_all(|node| node.revoke(&key, &how)).await;
-        Ok(Revocation::new(found, how))
+        Ok(Revocation { found, how, key, at: self.cluster().now() })
     }
 
-    /// Draws the value of a revoked key: a token that is thrown away, with a label that says so (V6).
-    fn value_of_revoked(&self) -> Result<Token, EntropyError> {
-        let cluster = self.cluster();
-        let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes))?;
-        Ok(token.labelled(&Label::of_revoked(cluster.config.label.as_ref())))
+    /// A mark whose label says who revoked the lock (V6).
+    fn mark(&self) -> Revoke {
+        Revoke::mark(Label::of_revoked(self.cluster().config.label.as_ref()))
     }
 
     /// The key of a resource whose name is not reserved (V4).
@@ -244,6 +291,10 @@ impl LockManager {
         if key.is_reserved(prefix) { Err(InvalidResource::Reserved) } else { Ok(key) }
     }
 }
+
+/// The pauses between two looks at a lock that was revoked.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The holders that an inspection shows.
 fn of(seen: &Inspection) -> Vec<Holder> {

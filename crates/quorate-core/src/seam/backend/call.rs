@@ -48,7 +48,8 @@ pub(crate) enum CallKind {
     Release,
     Repair,
     Raise,
-    /// A hint, or a call of a wait that is no watch.
+    Look,
+    /// What votes on nothing and watches nothing: a hint, a refresh, a leave, a question.
     Waiting,
     /// A watch.
     Watch,
@@ -68,6 +69,7 @@ impl CallKind {
             Self::Release => "release",
             Self::Repair => "repair",
             Self::Raise => "raise",
+            Self::Look => "look",
             Self::Waiting | Self::Watch => "queue",
         }
     }
@@ -115,6 +117,7 @@ impl Call {
             Operation::Acquire(claim, _)
             | Operation::Extend(claim, _)
             | Operation::Raise(claim, _)
+            | Operation::Look(claim)
             | Operation::Release(claim, _) => Some(claim),
             _ => None,
         }
@@ -209,7 +212,8 @@ impl Call {
         }
     }
 
-    /// For a watch: what tells its sender that the key was written. To be taken before the key is read.
+    /// For a watch, and for an extension and a look of an exclusive claim: what tells the sender that a key was written. To
+    /// be taken before the key is read.
     pub fn push(&self) -> Push {
         Push { sender: self.sender.as_ref().map(Arc::downgrade), tag: self.tag }
     }
@@ -259,6 +263,22 @@ pub struct Push {
 }
 
 impl Push {
+    /// Whether a call has the same sender, who needs no other push for the same key.
+    #[must_use]
+    pub fn is_for(&self, call: &Call) -> bool {
+        let same = |ours: &Weak<dyn Answered>, theirs: &Arc<dyn Answered>| {
+            std::ptr::addr_eq(ours.as_ptr(), Arc::as_ptr(theirs))
+        };
+        self.sender.as_ref().zip(call.sender.as_ref()).is_some_and(|(one, other)| same(one, other))
+    }
+
+    /// Tells a wait that the connection has ended, and a lease nothing: its next renewal says what is there.
+    pub fn end(mut self) {
+        if matches!(self.tag.kind, CallKind::Extend | CallKind::Look) {
+            self.sender = None;
+        }
+    }
+
     /// Whether no push is awaited any more. Then it can be dropped.
     #[must_use]
     pub fn is_given_up(&self) -> bool {

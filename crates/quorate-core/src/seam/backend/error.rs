@@ -152,6 +152,8 @@ pub enum BackendErrorKind {
     Replica,
     /// The node lacks the command or cannot run the script, or the backend does not support the call.
     Script,
+    /// The node is not one of those that the other clients of its group have.
+    Stranger,
     /// The client's own timeout passed. The node timeout is not reported as an error.
     TimedOut,
     /// The key holds a value that is not a string, written by another program (`WRONGTYPE`).
@@ -176,6 +178,7 @@ impl BackendErrorKind {
                 | Self::Permission
                 | Self::Replica
                 | Self::Script
+                | Self::Stranger
                 | Self::WrongType
         )
     }

@@ -9,7 +9,7 @@ use super::options::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
 use super::sighting::{Holder, Sighting};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::wait::{Entry, Refreshed};
-use crate::resource::{Key, Token};
+use crate::resource::{Key, Label, Token};
 
 /// What a node is asked to do: a method of [`LockBackend`](crate::LockBackend), with its arguments.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub enum Operation {
     Raise(Claim, FencingToken),
     /// [`LockBackend::release`](crate::LockBackend::release).
     Release(Claim, ReleaseOptions),
+    /// Says whether the keys are ours, and changes nothing. Only with [`Capabilities::PUSH`](super::Capabilities::PUSH).
+    Look(Claim),
     /// [`LockBackend::hint`](crate::LockBackend::hint).
     Hint {
         /// The key of the wait queue.
@@ -89,23 +91,43 @@ pub enum Choice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Revoke {
-    /// The token that replaces the value, while the ttl goes on. `None`: the key is deleted.
-    pub token: Option<Token>,
+    /// What is left at the key.
+    pub leaves: Leaves,
     /// The holders from whom it is taken: a key with any other holder or reader is left alone. `None`: from anybody.
     pub of: Option<Arc<[Holder]>>,
 }
 
+/// What a revoke leaves at a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a backend does each")]
+pub enum Leaves {
+    /// This value, while the ttl goes on.
+    Value(Token),
+    /// The mark for the value that is there, while the ttl goes on: `revoked:`, the SHA-1 of that value in 40 hexadecimal
+    /// digits, a space and this label. Another function of the value may take the place of SHA-1, if only who knows the value
+    /// can tell. A mark that is there stays as it is: it is that of the holder who was asked to leave.
+    Mark(Label),
+    /// Nothing: the key is deleted.
+    Nothing,
+}
+
 impl Revoke {
+    /// Asks the holder to leave: puts a mark with this label in place of the value, whoever holds the key.
+    #[must_use]
+    pub const fn mark(label: Label) -> Self {
+        Self { leaves: Leaves::Mark(label), of: None }
+    }
+
     /// Replaces the value by `token`, whoever holds the key.
     #[must_use]
     pub const fn replace(token: Token) -> Self {
-        Self { token: Some(token), of: None }
+        Self { leaves: Leaves::Value(token), of: None }
     }
 
     /// Deletes the key, whoever holds it.
     #[must_use]
     pub const fn delete() -> Self {
-        Self { token: None, of: None }
+        Self { leaves: Leaves::Nothing, of: None }
     }
 
     /// Leaves a key alone that has another holder than these (V7).

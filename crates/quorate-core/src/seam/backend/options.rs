@@ -31,6 +31,8 @@ pub struct ExtendOptions {}
 pub struct ReleaseOptions {
     /// Raise the fencing numbers of the keys that are ours to this one, where they are lower.
     pub raise_to: Option<FencingToken>,
+    /// The lock was held, so that a revoke may have put its mark in place of the token: that is deleted as well (V9).
+    pub was_held: bool,
 }
 
 /// The reply to an acquire, an extension, a raise or a release.
@@ -43,6 +45,8 @@ pub struct Reply {
     pub number: Option<FencingToken>,
     /// The holder of a key that refused an acquire, if the node names it.
     pub holder: Option<Holder>,
+    /// A refusal: a revoke has put its mark in place of the claim's token. `holder` is the mark.
+    pub is_marked: bool,
     /// The id of the server that replied, as [`LockBackend::server_id`](crate::LockBackend::server_id) returns it.
     pub server: Option<Arc<str>>,
     /// The server has no id, or does not report it. A reply that merely has no place for the id does not say so.
@@ -53,14 +57,21 @@ impl Reply {
     /// A vote and nothing else.
     #[must_use]
     pub const fn new(vote: Vote) -> Self {
-        Self { vote, number: None, holder: None, server: None, is_nameless: false }
+        let is_marked = false;
+        Self { vote, number: None, holder: None, is_marked, server: None, is_nameless: false }
+    }
+
+    /// A refusal by the mark that a revoke has put in place of the claim's token.
+    #[must_use]
+    pub fn marked(mark: Holder) -> Self {
+        Self { is_marked: true, ..Self::held_by(mark) }
     }
 
     /// A refusal of an acquire that names the holder of a key.
     #[must_use]
-    pub const fn held_by(holder: Holder) -> Self {
+    pub fn held_by(holder: Holder) -> Self {
         let vote = Vote::Refused;
-        Self { vote, number: None, holder: Some(holder), server: None, is_nameless: false }
+        Self { holder: Some(holder), ..Self::new(vote) }
     }
 }
 
@@ -127,6 +138,13 @@ impl Capabilities {
     pub const DESCRIBE: Self = Self(1 << 8);
     /// Claims of [`Mode::Shared`](super::Mode::Shared).
     pub const SHARED: Self = Self(1 << 9);
+    /// [`Operation::Look`](super::Operation::Look), and a push when a key is written that was extended or looked at.
+    ///
+    /// Only with [`ORDERED`](Self::ORDERED). Such a backend takes [`Call::push`](super::Call::push) of each extension and
+    /// each look of an exclusive claim before the node reads the keys, and drops it when one of them was written by any
+    /// other connection, when it was deleted, or when the node no longer tracks it. A push may come for nothing. One that
+    /// does not come is heard of at the next renewal.
+    pub const PUSH: Self = Self(1 << 10);
 
     /// Whether all of `others` are among these.
     #[must_use]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::resource::{Token, is_mark, label_of};
+use crate::resource::{Label, Token, is_mark, is_revoked, label_of};
 
 /// A key that a node keeps: its holder, and how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,11 +78,22 @@ impl Holder {
         is_mark(&self.0)
     }
 
+    /// Whether the holder was asked to leave: a revoke has put its mark in place of the value.
+    #[must_use]
+    pub fn is_revoked(&self) -> bool {
+        is_revoked(&self.0)
+    }
+
+    /// The label of the process that revoked the lock.
+    pub(crate) fn revoked_by(&self) -> Option<Label> {
+        self.label().and_then(Label::in_revoked)
+    }
+
     /// Whether the value has the form of a token of this library, or of a mark. Other libraries and programs write
     /// other values.
     #[must_use]
     pub fn is_of_quorate(&self) -> bool {
-        self.is_done() || Token::parse(&self.0).is_some()
+        self.is_done() || self.is_revoked() || Token::parse(&self.0).is_some()
     }
 
     /// The value that a node stores. Do not log it.

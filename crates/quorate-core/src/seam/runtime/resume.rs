@@ -187,6 +187,7 @@ mod tests {
         });
     }
 
+    /// Rule T4.
     #[test]
     fn nothing_is_looked_at_for_a_short_sleep_nor_for_one_that_was_dropped() {
         let machine = Machine::<1>;
@@ -204,6 +205,7 @@ mod tests {
     }
 
     /// Where it is known that a machine was suspended.
+    /// Rule T4.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_thread_looks_until_the_last_long_sleep_has_ended() {
@@ -289,6 +291,7 @@ mod tests {
         });
     }
 
+    /// Rule T4.
     #[test]
     fn nothing_is_looked_at_for_a_manager_without_locks() {
         let machine = Machine::<4>;

@@ -89,6 +89,7 @@ mod tests {
         }
     }
 
+    /// Rule T4.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_suspend_is_counted_from_the_first_look_after_it() {

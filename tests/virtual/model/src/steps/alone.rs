@@ -47,7 +47,7 @@ impl World {
                 let place = world.place(at);
                 place.left -= 1;
                 if place.left == 0 {
-                    place.owner = None;
+                    (place.owner, place.is_marked) = (None, false);
                 }
             }
         }

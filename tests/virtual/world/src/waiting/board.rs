@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_memory::Operation;
 
 use super::counts::{Waits, rule};
-use super::plan::Plan;
+use super::plan::Habits;
 use crate::history::AttemptId;
 use crate::oracle::Violation;
+use crate::world::lock;
 
 mod checks;
 
@@ -29,16 +31,14 @@ pub(crate) struct Who {
 #[derive(Debug)]
 pub(crate) struct Board {
     seed: u64,
-    plan: Plan,
+    plan: Habits,
     next: WaitId,
     waits: BTreeMap<WaitId, Wait>,
     keys: Vec<KeyState>,
     costs: BTreeMap<usize, Cost>,
     /// From when to when something else explains that no process was granted a lock.
     excuses: Vec<(Duration, Duration)>,
-    /// Until when a push may be lost, or a gate skipped by some. A wait that began before may be the only
-    /// one at its gate, or watch in vain: then it gets the lock when it happens to see it free.
-    unequal_until: Duration,
+    broken: Arc<Mutex<Vec<(Duration, Duration)>>>, // The same, for nodes that fail.
     failed: HashSet<AttemptId>, // Attempts of requests that failed: what a node grants them now was left behind.
     pub(super) wrong: Vec<Violation>,
     is_over: bool, // The processes leave, and shares count no more.
@@ -88,17 +88,21 @@ const BEGINNING: Duration = Duration::from_secs(1);
 const REFRESH: Duration = Duration::from_millis(820);
 
 impl Board {
-    pub(crate) fn new(seed: u64, plan: &Plan) -> Self {
+    pub(crate) fn new(
+        seed: u64,
+        plan: &Habits,
+        broken: Arc<Mutex<Vec<(Duration, Duration)>>>,
+    ) -> Self {
         let ordered = u64::from(plan.is_ordered());
         Self {
             seed,
             plan: plan.clone(),
             next: 0,
             waits: BTreeMap::new(),
-            keys: vec![KeyState::default(); plan.keys],
+            keys: vec![KeyState::default(); plan.resources],
             costs: BTreeMap::new(),
             excuses: Vec::new(),
-            unequal_until: Duration::ZERO,
+            broken,
             failed: HashSet::new(),
             wrong: Vec::new(),
             is_over: false,
@@ -127,9 +131,9 @@ impl Board {
         self.next
     }
 
-    /// A wait ended with the lock. Returns how many locks have been granted.
-    pub(crate) fn granted(&mut self, now: Duration, id: WaitId) -> u64 {
-        let Some(wait) = self.waits.remove(&id) else { return 0 };
+    /// A wait ended with the lock.
+    pub(crate) fn granted(&mut self, now: Duration, id: WaitId) {
+        let Some(wait) = self.waits.remove(&id) else { return };
         self.check_order(now, id, &wait);
         self.check_wait(now, &wait);
         let counts = !self.is_over && now >= BEGINNING;
@@ -151,7 +155,6 @@ impl Board {
         self.costs.entry(wait.who.client).or_default().changes += 1;
         self.ends(now, &wait);
         self.found.holds += 1;
-        self.found.holds
     }
 
     /// A wait ended without the lock: with an error, or since it was cancelled.
@@ -200,11 +203,6 @@ impl Board {
 
     pub(crate) fn is_stale(&mut self, key: usize, until: Duration) {
         self.keys[key].stale_until = until.max(self.keys[key].stale_until);
-    }
-
-    pub(crate) fn is_disturbed(&mut self, now: Duration, lasting: Duration) {
-        self.excuses.push((now, now + lasting));
-        self.unequal_until = self.unequal_until.max(now + lasting + SKIPPED);
     }
 
     pub(crate) fn is_held(&self, key: usize) -> bool {
@@ -259,6 +257,7 @@ impl Board {
     /// For how much of a wait something else explains that no process was granted the lock.
     fn excused(&self, since: Duration, now: Duration) -> Duration {
         let mut excuses = self.excuses.clone();
+        excuses.extend(self.disturbed());
         excuses.sort_unstable();
         let (mut sum, mut end) = (Duration::ZERO, since);
         for (from, until) in excuses {
@@ -267,6 +266,18 @@ impl Board {
             end = end.max(until);
         }
         sum
+    }
+
+    /// From when to when nodes that fail, and the calls that they have not answered, are in the way.
+    fn disturbed(&self) -> Vec<(Duration, Duration)> {
+        let settles = self.plan.node_timeout() * 2;
+        lock(&self.broken).iter().map(|(from, until)| (*from, *until + settles)).collect()
+    }
+
+    /// Whether this wait began before a push was lost, or a gate skipped by some. It may be the only one at its gate,
+    /// or watch in vain: then it gets the lock when it happens to see it free.
+    fn is_unequal(&self, wait: &Wait) -> bool {
+        self.disturbed().iter().any(|(_, until)| wait.since <= *until + SKIPPED)
     }
 
     /// A wait is over, whatever came of it.

@@ -15,11 +15,11 @@ use crate::world::{Cancel, attempt_at, lock, name};
 const PATIENT: Duration = Duration::from_secs(120);
 
 /// Locks, holds and releases until the world is over, as a task of the process at a place.
-pub(crate) async fn run(crowd: Crowd, place: usize, client: usize) {
-    let (dice, plan) = (&crowd.dice, &crowd.plan);
+pub(crate) async fn run(crowd: Crowd, place: usize) {
+    let (dice, plan) = (&crowd.dice, &crowd.habits);
     while !crowd.is_over() {
-        crowd.sim.sleep(dice.time(Duration::ZERO, plan.thinking)).await;
-        let key = [dice.below(plan.keys)];
+        crowd.sleep(dice.time(Duration::ZERO, plan.thinking)).await;
+        let key = [dice.below(plan.resources)];
         let short = dice.scaled_time(Duration::from_secs(1));
         let turn = |keys: &[usize], timeout| Turn::new(&crowd, place, keys, timeout);
         match if plan.mixed { dice.below(100) } else { 100 } {
@@ -27,8 +27,8 @@ pub(crate) async fn run(crowd: Crowd, place: usize, client: usize) {
             10..20 => turn(&key, PATIENT).lock(Cancel::AfterPolls(dice.below(12))).await,
             20..30 => turn(&key, PATIENT).lock(Cancel::After(short)).await,
             30..40 => turn(&key, short).lock(Cancel::Never).await,
-            40..50 if plan.keys > 1 => {
-                let all: Vec<usize> = (0..plan.keys).collect();
+            40..50 if plan.resources > 1 => {
+                let all: Vec<usize> = (0..plan.resources).collect();
                 turn(&all, short).lock(Cancel::Never).await;
             }
             50..60 => turn(&key, PATIENT).with().await,
@@ -36,7 +36,7 @@ pub(crate) async fn run(crowd: Crowd, place: usize, client: usize) {
             _ => turn(&key, PATIENT).lock(Cancel::Never).await,
         }
     }
-    crowd.done(client);
+    *lock(&crowd.working) -= 1;
 }
 
 async fn close(crowd: &Crowd, place: usize) {
@@ -90,7 +90,7 @@ impl<'a> Turn<'a> {
         self.granted(&guard.lease());
         self.work(&guard.lease()).await;
         self.releases();
-        match crowd.dice.below(if crowd.plan.mixed { 6 } else { 1 }) {
+        match crowd.dice.below(if crowd.habits.mixed { 6 } else { 1 }) {
             0..=2 => drop(guard.release().await),
             3 | 4 => drop(guard),
             _ => {
@@ -127,9 +127,7 @@ impl<'a> Turn<'a> {
     fn granted(&self, lease: &Lease) {
         let (crowd, client) = (self.crowd, self.member.process.client());
         let now = crowd.sim.elapsed();
-        if crowd.board().granted(now, self.wait) >= crowd.plan.holds {
-            crowd.end();
-        }
+        crowd.board().granted(now, self.wait);
         let left = lease.valid_until().saturating_duration_since(client.now());
         if left.is_zero() && !self.is_closed() {
             crowd.wrong(format!("client {} was given a lock that is over", client.id()));
@@ -141,7 +139,8 @@ impl<'a> Turn<'a> {
     async fn work(&self, lease: &Lease) {
         let crowd = self.crowd;
         self.relies(lease);
-        crowd.sim.sleep(crowd.dice.time(crowd.plan.hold / 2, crowd.plan.hold)).await;
+        let hold = crowd.habits.hold;
+        crowd.sleep(crowd.dice.time(hold / 2, hold)).await;
         self.relies(lease);
     }
 
@@ -181,7 +180,8 @@ impl<'a> Turn<'a> {
             return;
         }
         for node in &crowd.nodes {
-            let mut attempts = (0..crowd.plan.keys).filter_map(|key| attempt_at(node, &name(key)));
+            let mut attempts =
+                (0..crowd.plan.resources).filter_map(|key| attempt_at(node, &name(key)));
             if attempts.any(|attempt| begun.contains(&attempt)) {
                 let what = format!("of client {client}, on {}: {error}", node.name());
                 return crowd.board().broke(crowd.sim.elapsed(), rule::C8, what);

@@ -109,7 +109,7 @@ impl Problem {
     /// Whether the problem passes while nobody does anything: the node starts, or a time passes.
     ///
     /// [`WillBeQuarantined`](Self::WillBeQuarantined) is one of these: a lock begins the quarantine, or
-    /// [`CheckRequest::begin_quarantine`](crate::CheckRequest::begin_quarantine).
+    /// [`CheckRequest::begin_quarantine`](crate::operators::CheckRequest::begin_quarantine).
     #[must_use]
     pub fn passes_by_itself(&self) -> bool {
         match self {

@@ -22,7 +22,7 @@ impl LockManager {
     /// view. The result is about the past: only an acquire shows whether a lock can be acquired.
     ///
     /// ```
-    /// use quorate_core::{InvalidResource, LockManager, LockState};
+    /// use quorate_core::{InvalidResource, LockManager, operators::LockState};
     ///
     /// async fn show(locks: &LockManager) -> Result<(), InvalidResource> {
     ///     let inspection = locks.inspect("orders:42").await?;
@@ -51,7 +51,7 @@ impl LockManager {
     }
 
     /// What each node answers within a node timeout.
-    pub(in crate::over::operators) async fn ask_all<'a>(
+    pub(crate) async fn ask_all<'a>(
         &'a self,
         ask: impl Fn(&'a dyn LockBackend) -> BoxFuture<'a, Result<Option<Sighting>, BackendError>>
         + Sync,
@@ -95,7 +95,7 @@ where
 }
 
 /// The reply of one node; `None` without one until `deadline`. A panic in the backend is an error.
-pub(in crate::over::operators) async fn reply<T>(
+pub(crate) async fn reply<T>(
     runtime: &dyn Runtime,
     deadline: Instant,
     call: impl Future<Output = Result<T, BackendError>>,

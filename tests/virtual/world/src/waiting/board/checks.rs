@@ -27,13 +27,12 @@ impl Board {
     /// W3: four times as long as all others would need, and what happened meanwhile.
     pub(super) fn check_wait(&mut self, now: Duration, wait: &Wait) {
         let plan = &self.plan;
-        let is_unequal = self.unequal_until > Duration::ZERO && wait.since <= self.unequal_until;
-        if !plan.is_ordered() || !plan.shows_its_holders() || is_unequal {
+        if !plan.is_ordered() || !plan.shows_its_holders() || self.is_unequal(wait) {
             return;
         }
         let waited = now.saturating_sub(wait.since);
         self.found.longest_wait = self.found.longest_wait.max((waited, self.seed));
-        let others = u32::try_from(plan.processes * plan.tasks).unwrap_or(u32::MAX);
+        let others = u32::try_from(plan.clients * plan.tasks).unwrap_or(u32::MAX);
         let turn = plan.hold + plan.round_trip() * 6 + MS * 20;
         // One that was overtaken out of turn comes back with its next refresh.
         let bound = turn * others * 4 + REFRESH + self.excused(wait.since, now);
@@ -61,14 +60,14 @@ impl Board {
 
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     pub(super) fn check_shares(&mut self, now: Duration) {
-        let processes = self.plan.processes as u64;
+        let processes = self.plan.clients as u64;
         let holds = &self.keys[0].holds;
         let all: u64 = holds.values().sum();
         if !self.plan.is_even() || processes < 2 || all < processes * 20 {
             return;
         }
         let count = |place| (holds.get(&place).copied().unwrap_or_default(), place);
-        let (least, place) = (0..self.plan.processes).map(count).min().unwrap_or_default();
+        let (least, place) = (0..self.plan.clients).map(count).min().unwrap_or_default();
         let share = least as f64 * processes as f64 / all as f64;
         self.found.least_share = Some(share);
         if share < 0.5 {

@@ -1,0 +1,97 @@
+//! When a node is looked at: once while the lease is held, and when the node has pushed.
+
+use std::hash::{Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use super::super::lease::{earlier, saturating_add};
+use super::super::quorum::NodeId;
+use super::messages::Message;
+use super::{AttemptMachine, Phase};
+
+/// For how long a lock is held without a look. A shorter hold costs no command more.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// The pause after a push for nothing (P3).
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether a node is to be looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Looking {
+    wanted: Option<Wanted>,
+    /// A push asked for the look in flight.
+    is_told: bool,
+    /// The end of the pause after a push for nothing.
+    paused_until: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Wanted {
+    First,
+    /// The node has pushed.
+    Told,
+}
+
+impl Looking {
+    /// The node was looked at, and nothing had changed.
+    pub(super) fn note_ours(&mut self, now: Instant) {
+        if self.is_told {
+            self.paused_until = Some(saturating_add(now, PAUSE));
+        }
+    }
+
+    pub(super) fn fingerprint(&self, now: Instant, hasher: &mut impl Hasher) {
+        let left = self.paused_until.map(|until| until.saturating_duration_since(now));
+        (self.wanted, self.is_told, left).hash(hasher);
+    }
+}
+
+impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
+    /// A node has pushed that a key was written, or may have been. That is a reason to look, and no more (P1).
+    pub fn handle_push(&mut self, node: NodeId, now: Instant) {
+        self.decide_lease(now);
+        if self.is_held() && self.settings.pushing_nodes().contains(node) {
+            self.nodes[node.index()].looking.wanted = Some(Wanted::Told);
+            self.look_at(node, now);
+        }
+    }
+
+    pub(super) fn plan_first_look(&mut self, now: Instant) {
+        if self.settings.pushing_nodes().iter().next().is_some() {
+            self.timers.look = Some(saturating_add(now, FIRST));
+        }
+    }
+
+    /// The time for the first look has come, or the end of a pause.
+    pub(super) fn look(&mut self, now: Instant) {
+        self.timers.look = None;
+        if matches!(self.phase, Phase::Acquiring | Phase::Adopting | Phase::Raising) {
+            self.plan_first_look(now);
+        }
+        if self.is_held() {
+            let is_first = !std::mem::replace(&mut self.has_looked, true);
+            for id in self.settings.pushing_nodes().iter() {
+                if is_first {
+                    self.nodes[id.index()].looking.wanted.get_or_insert(Wanted::First);
+                }
+                self.look_at(id, now);
+            }
+        }
+    }
+
+    /// Looks at a node, if that is wanted, no look is in flight there, and no pause goes on (P3).
+    pub(super) fn look_at(&mut self, id: NodeId, now: Instant) {
+        let is_held = self.is_held();
+        let node = &mut self.nodes[id.index()];
+        let looking = &mut node.looking;
+        let Some(wanted) = looking.wanted.filter(|_| is_held && node.look.is_none()) else {
+            return;
+        };
+        match looking.paused_until.filter(|until| *until > now) {
+            Some(until) => self.timers.look = earlier(self.timers.look, Some(until)),
+            None => {
+                (looking.wanted, looking.is_told) = (None, wanted == Wanted::Told);
+                self.send(id, Message::Look);
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Groups of clients: one whose nodes are others than those of the group is noticed (N1 to N5).
+
+use quorate::{LockError, LockManager};
+use quorate_tests::wait::{LIMIT, eventually};
+use quorate_tests::{Nodes, RedisServer};
+
+use crate::client::{Client, unhurried, with_each};
+
+/// The builders of both clients have the same methods.
+macro_rules! builder {
+    ($client:ident, $group:expr) => {{
+        let builder = quorate::$client::builder().connect_timeout(LIMIT);
+        match $group {
+            Group::None => builder,
+            Group::Same => builder.group("payments"),
+            Group::New => builder.new_group("payments"),
+        }
+    }};
+}
+
+enum Group {
+    None,
+    Same,
+    New,
+}
+
+/// A client with these nodes.
+fn manager(client: Client, group: Group, nodes: &[&RedisServer]) -> LockManager {
+    let addresses = nodes.iter().map(|node| node.address());
+    let builder = match client {
+        Client::Redis => unhurried(builder!(redis, group).connect(addresses).unwrap()),
+        Client::Fred => unhurried(builder!(fred, group).connect(addresses).unwrap()),
+        Client::Pool => unhurried(builder!(redis, group).pooled(2, addresses).unwrap()),
+    };
+    builder.build().unwrap()
+}
+
+async fn lock_and_release(manager: &LockManager) {
+    manager.lock("r").await.unwrap().release().await.unwrap();
+}
+
+/// The first list of a group, which is on all of its nodes when this returns.
+async fn found(client: Client, nodes: &[&RedisServer]) -> LockManager {
+    let manager = manager(client, Group::Same, nodes);
+    lock_and_release(&manager).await;
+    eventually("each node keeps the list", || nodes.iter().all(|node| listed(node) == nodes.len()));
+    manager
+}
+
+fn listed(node: &RedisServer) -> usize {
+    let list = node.cli(&["GET", "quorate:group:payments"]).text();
+    list.split_whitespace().filter(|word| word.starts_with("127.0.0.1:")).count()
+}
+
+fn name(node: &RedisServer) -> String {
+    node.address().trim_start_matches("redis://").to_owned()
+}
+
+#[test]
+fn n3_a_client_with_one_node_in_common_is_refused_with_both_lists() {
+    with_each(&Client::WITH_POOL, async |client| {
+        let nodes = Nodes::start(5);
+        let [a, b, c, d, e] = nodes.iter().collect::<Vec<_>>()[..] else { unreachable!() };
+        let first = found(client, &[a, b, c]).await;
+        let held = first.lock("r").await.unwrap();
+        let error = manager(client, Group::Same, &[c, d, e]).try_lock("r").await.unwrap_err();
+        assert!(error.is_permanent(), "{error}");
+        let text = error.to_string();
+        for node in [a, b, c, d, e] {
+            assert!(text.contains(&name(node)), "{text}");
+        }
+        let blind = manager(client, Group::None, &[c, d, e]);
+        let both = blind.try_lock("r").await.unwrap();
+        assert!(both.is_some() && held.is_valid(), "without a group, two hold it");
+    });
+}
+
+/// Rule N1.
+#[test]
+fn n2_one_node_more_and_one_less_are_allowed_and_kept() {
+    with_each(&Client::WITH_POOL, async |client| {
+        let nodes = Nodes::start(4);
+        let all: Vec<_> = nodes.iter().collect();
+        let first = found(client, &all[..3]).await;
+        let second = found(client, &all).await;
+        lock_and_release(&first).await;
+        drop((first, second));
+        drop(found(client, &all[..3]).await);
+    });
+}
+
+#[test]
+fn n5_a_node_that_lost_its_data_has_no_vote_until_the_list_is_a_new_one() {
+    with_each(&Client::WITH_POOL, async |client| {
+        let nodes = Nodes::start(3);
+        let all: Vec<_> = nodes.iter().collect();
+        drop(found(client, &all).await);
+        nodes[2].cli(&["FLUSHALL"]);
+        let manager_of = |group| manager(client, group, &all);
+        let others = manager_of(Group::Same);
+        let held = others.lock("r").await.unwrap();
+        assert!(!nodes[2].keys().contains(&"r".to_owned()), "the other two are a quorum");
+        let told = others.check().await.to_string();
+        assert!(told.contains("it was replaced, or has lost its data"), "{told}");
+        held.release().await.unwrap();
+        lock_and_release(&manager_of(Group::New)).await;
+        drop(found(client, &all).await);
+    });
+}
+
+#[test]
+fn n4_a_list_with_a_node_that_does_not_answer_is_compared_as_far_as_it_is_known() {
+    with_each(&Client::WITH_POOL, async |client| {
+        let nodes = Nodes::start(4);
+        {
+            let all: Vec<_> = nodes.iter().collect();
+            drop(found(client, &all[..3]).await);
+        }
+        nodes[2].kill();
+        let all: Vec<_> = nodes.iter().collect();
+        lock_and_release(&manager(client, Group::Same, &all[..3])).await;
+        let other = manager(client, Group::Same, &[all[0], all[2], all[3]]);
+        let Err(error) = other.try_lock("r").await else {
+            panic!("one of the group, one stranger")
+        };
+        assert!(matches!(error, LockError::NoQuorum(_)), "{error}");
+        no_lock_is_left(&nodes);
+    });
+}
+
+fn no_lock_is_left(nodes: &Nodes) {
+    eventually("no lock is left", || {
+        nodes.keys_left().iter().all(|(_, key)| key.starts_with("quorate:"))
+    });
+}

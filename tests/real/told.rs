@@ -1,0 +1,200 @@
+//! What a holder is told at once on real nodes: that its keys are gone, or that it is asked to leave.
+//!
+//! No lease here is renewed. So nothing but a push can say what happened before the end of the lease, an hour later.
+
+use std::future::IntoFuture;
+
+use quorate::{LeaseEnd, LockGuard, LockManager};
+use quorate_tests::wait::{LIMIT, until, within_limit};
+use quorate_tests::{Nodes, RedisServer};
+
+use crate::client::{
+    Client, all_have, assert_clean, close, nothing_is_left, on_tokio, with_each_client,
+};
+use crate::wire::commands;
+
+fn key(name: &str) -> String {
+    format!("told:{name}")
+}
+
+/// How many keys a node tracks for all connections.
+fn tracked(node: &RedisServer) -> usize {
+    node.info("tracking_total_keys").parse().unwrap()
+}
+
+/// A lock on a name that no push was ever about, once all nodes that run track it.
+async fn held(manager: &LockManager, nodes: &[RedisServer], name: &str) -> LockGuard {
+    all_held(manager, nodes, [name]).await
+}
+
+/// The same for several names.
+async fn all_held<const N: usize>(
+    manager: &LockManager,
+    nodes: &[RedisServer],
+    names: [&str; N],
+) -> LockGuard {
+    let before: Vec<usize> = nodes.iter().map(tracked).collect();
+    let guard = manager.lock(names.map(key)).await.unwrap();
+    let track = || nodes.iter().zip(&before).all(|(node, before)| tracked(node) >= *before + N);
+    until("tracking", track).await;
+    guard
+}
+
+fn del(nodes: &[RedisServer], name: &str) {
+    nodes.iter().for_each(|node| drop(node.cli(&["DEL", &key(name)])));
+}
+
+async fn is_lost_at_once(guard: &LockGuard) -> bool {
+    matches!(within_limit("the end of a lease", guard.lost()).await, LeaseEnd::NotHeld(_))
+}
+
+#[test]
+fn p2_keys_that_are_deleted_or_evicted_end_the_lease_at_once() {
+    with_each_client(|client| async move {
+        let nodes = &Nodes::start(3);
+        let manager = client.manager(nodes);
+        for round in 0..5 {
+            let name = &format!("{client:?}:{round}");
+            let guard = held(&manager, nodes, name).await;
+            if round > 2 {
+                // The last thing that was sent about the key is ours.
+                guard.extend().await.unwrap();
+            }
+            del(nodes, name);
+            assert!(is_lost_at_once(&guard).await, "{client:?}");
+        }
+        let names = [&*format!("{client:?}:one"), &format!("{client:?}:other")];
+        let guard = all_held(&manager, nodes, names).await;
+        del(nodes, names[1]);
+        assert!(is_lost_at_once(&guard).await, "{client:?}: of two names, the second");
+        let guard = held(&manager, nodes, &format!("{client:?}:set")).await;
+        let name = key(&format!("{client:?}:set"));
+        nodes.iter().for_each(|node| drop(node.cli(&["SET", &name, "another's"])));
+        assert!(is_lost_at_once(&guard).await, "{client:?}");
+    });
+}
+
+/// fred does not pass on the push of a flush: there the next renewal tells it.
+#[test]
+fn p2_a_flush_ends_the_lease_at_once() {
+    let nodes = &Nodes::start(3);
+    on_tokio(async {
+        let manager = Client::Redis.manager(nodes);
+        let guard = held(&manager, nodes, "flush").await;
+        nodes.iter().for_each(RedisServer::flushall);
+        assert!(is_lost_at_once(&guard).await);
+    });
+}
+
+#[test]
+fn p2_two_dead_nodes_of_five_keep_nothing_from_being_told() {
+    with_each_client(|client| async move {
+        let nodes = &Nodes::start(5);
+        let manager = client.manager(nodes);
+        let guard = held(&manager, nodes, "five").await;
+        nodes[..2].iter().for_each(RedisServer::kill);
+        del(&nodes[2..], "five");
+        assert!(is_lost_at_once(&guard).await, "{client:?}");
+    });
+}
+
+#[test]
+fn v9_a_holder_that_is_asked_to_leave_frees_its_mark_and_the_next_one_has_the_lock() {
+    with_each_client(|client| async move {
+        let nodes = &Nodes::start(3);
+        let manager = client.manager(nodes);
+        let operator = client.builder(nodes).label("admin").build().unwrap();
+        for (round, by) in [&operator, &manager].into_iter().enumerate() {
+            let name = &format!("{client:?}:asked:{round}");
+            let guard = held(&manager, nodes, name).await;
+            let waits = client.manager(nodes);
+            let waits = waits.lock(key(name)).into_future();
+            let next = tokio::spawn(waits);
+            let revocation = by.revoke(key(name)).await.unwrap();
+            assert!(revocation.is_effective(), "{client:?}: {revocation}");
+            let told = within_limit("a revoke", guard.revoked()).await.unwrap();
+            let label = told.as_ref().map(|label| label.as_str());
+            assert_eq!(label, (round == 0).then_some("admin"), "{client:?}");
+            assert!(guard.is_valid() && guard.is_at_risk() && guard.extend().await.is_err());
+            guard.release().await.unwrap();
+            within_limit("the next holder", next).await.unwrap().unwrap().release().await.unwrap();
+            // A quorum has released. The node that is last would be counted below, and its key in the next round.
+            until("the last release", || nodes.keys_left().is_empty()).await;
+        }
+        for manager in [&manager, &operator] {
+            assert_clean(manager).await;
+        }
+        // A manager that is gone may have been about to ask a node what it grants.
+        nothing_is_left(nodes).await;
+    });
+}
+
+/// A fenced lock is released by another script, and several keys by the plain one.
+#[test]
+fn v9_a_mark_is_freed_by_each_form_of_a_release() {
+    with_each_client(|client| async move {
+        let nodes = &Nodes::start(3);
+        let manager = client.manager(nodes);
+        let fenced = manager.lock("fenced").fenced().await.unwrap();
+        let several = manager.lock(["one", "two"]).await.unwrap();
+        for name in ["fenced", "one", "two"] {
+            all_have(nodes, name).await;
+        }
+        for name in ["fenced", "two"] {
+            assert!(manager.revoke(name).await.unwrap().is_effective(), "{client:?}");
+        }
+        fenced.release().await.unwrap();
+        several.release().await.unwrap();
+        assert!(manager.close(LIMIT).await.is_clean(), "{client:?}");
+        assert!(nodes.keys_left().iter().all(|(_, key)| key.starts_with("quorate:fence:")));
+    });
+}
+
+/// The script of a release reads as well. That a shorter hold is not looked at is shown on nodes in memory.
+#[test]
+fn a_lock_that_is_held_for_a_while_is_read_once_before_its_release() {
+    with_each_client(|client| async move {
+        let nodes = &Nodes::start(1);
+        let manager = client.manager(nodes);
+        drop(manager.lock("warm").await.unwrap());
+        manager.lock("warm").await.unwrap().release().await.unwrap();
+        let monitor = nodes[0].monitor();
+        held(&manager, nodes, &format!("{client:?}")).await.release().await.unwrap();
+        let sent = commands(monitor);
+        let names = sent.iter().map(|words| words[0].to_ascii_uppercase());
+        let is_release = |name: &String| ["EVALSHA", "DELIFEQ", "DELEX"].contains(&&**name);
+        let before: Vec<_> = names.take_while(|name| !is_release(name)).collect();
+        let reads = before.iter().filter(|name| *name == "GET").count();
+        assert_eq!(reads, 1, "{client:?}: {sent:?}");
+    });
+}
+
+/// A full table forgets keys, and pushes for keys that nobody wrote.
+#[test]
+fn p3_a_full_tracking_table_loses_nothing() {
+    let builder = RedisServer::builder().config("tracking-table-max-keys", &["10"]);
+    let nodes = &Nodes::start_with(3, &builder);
+    on_tokio(async {
+        let manager = Client::Redis.manager(nodes);
+        let mut guards = Vec::new();
+        for lock in 0..LEASES {
+            guards.push(manager.lock(format!("full:{lock}")).await.unwrap());
+        }
+        let calls = || -> usize {
+            let stats = nodes[0].cli(&["INFO", "commandstats"]).text();
+            let line = stats.lines().find(|line| line.starts_with("cmdstat_get:")).unwrap_or("");
+            line.split(['=', ',']).nth(1).map_or(0, |calls| calls.parse().unwrap())
+        };
+        // What the server forgets is tracked again from the next extension on.
+        until("a look at each", || calls() >= LEASES).await;
+        assert!(guards.iter().all(|guard| guard.is_valid() && !guard.is_at_risk()));
+        for guard in guards {
+            guard.extend().await.unwrap();
+            guard.release().await.unwrap();
+        }
+        close(&manager, nodes).await;
+    });
+}
+
+/// In the table of ten keys.
+const LEASES: usize = 200;

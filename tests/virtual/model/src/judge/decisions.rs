@@ -1,0 +1,160 @@
+//! What must hold of each decision of an attempt: it is compared with what really happened.
+
+use std::time::{Duration, Instant};
+
+use quorate_pure::core_source::algorithm::attempt::{Decision, End, Knowledge};
+
+use super::first_of;
+use crate::place::{Entry, Kind, Place, Side, small};
+use crate::scope::{GRACE, MARGIN, NODES, QUORUM, Scope};
+use crate::step::Input;
+use crate::world::{Caller, Client, Undone, World, time};
+
+impl World {
+    pub(crate) fn judge_decisions(
+        &self,
+        scope: &Scope,
+        from: usize,
+        before: &Client,
+        decisions: &[Decision],
+        input: Input<'_>,
+    ) -> Option<&'static str> {
+        let client = self.clients[from].as_deref()?;
+        let truth = Truth { world: self, scope, from, before, client, decisions, input };
+        decisions.iter().find_map(|decision| match *decision {
+            Decision::Won { valid_until, token } => truth.won(valid_until, token.map_or(0, small)),
+            Decision::Extended { valid_until, .. } => truth.extended(valid_until),
+            Decision::ExtendFailed { .. } => truth.extend_failed(),
+            Decision::LeaseLost(why) => truth.lease_lost(why),
+            Decision::Released => truth.released(),
+            Decision::LostBefore => truth.lost_before(),
+            Decision::Undone => truth.undone(),
+            Decision::Cleared => truth.cleared(),
+            Decision::Revoked => truth.revoked(),
+            Decision::NotWon(_) | Decision::Unconfirmed => None,
+        })
+    }
+}
+
+/// What really happened.
+struct Truth<'a> {
+    world: &'a World,
+    scope: &'a Scope,
+    from: usize,
+    before: &'a Client,
+    client: &'a Client,
+    decisions: &'a [Decision],
+    input: Input<'a>,
+}
+
+impl Truth<'_> {
+    fn now(&self) -> Instant {
+        time(self.world.start, self.client.now)
+    }
+
+    fn count(&self, is_it: impl Fn(&Place, &Side) -> bool) -> usize {
+        self.world.sides(self.from).filter(|(place, side)| is_it(place, side)).count()
+    }
+
+    /// How many nodes have voted for the round.
+    fn votes(&self) -> usize {
+        self.count(|_, side| side.truth.has_voted)
+    }
+
+    /// How many nodes have deleted the key.
+    fn deleted(&self) -> usize {
+        self.count(|_, side| side.truth.has_deleted)
+    }
+
+    fn won(&self, valid_until: Instant, number: u8) -> Option<&'static str> {
+        let agreed = self.count(|_, side| side.truth.number == number);
+        first_of(&[
+            (valid_until <= self.now(), "T2: an expired win"),
+            (self.votes() < QUORUM, "Q1, Q3: won without a quorum of grants"),
+            (
+                self.scope.fencing.is_some() && agreed < QUORUM,
+                "fencing: no quorum gave or voted the token",
+            ),
+        ])
+    }
+
+    fn extended(&self, valid_until: Instant) -> Option<&'static str> {
+        let is_in_time = |end| end > self.now() && valid_until >= end;
+        first_of(&[
+            (self.votes() < QUORUM, "Q3, H3: extended without a quorum of owners in this round"),
+            (
+                !self.before.machine.valid_until().is_some_and(is_in_time),
+                "H2, H3: an extension came too late or shortened the lease",
+            ),
+        ])
+    }
+
+    fn extend_failed(&self) -> Option<&'static str> {
+        (self.client.machine.valid_until() != self.before.machine.valid_until())
+            .then_some("H1: a failed extension changed the lease")
+    }
+
+    fn lease_lost(&self, why: End) -> Option<&'static str> {
+        let [margin, grace] = [MARGIN, GRACE].map(|ticks| Duration::from_secs(ticks.into()));
+        let (now, old_end) = (self.now(), self.before.machine.valid_until());
+        let has_keys = self.count(|place, _| place.owner == Some(self.from)) >= QUORUM;
+        // Whether it is so, and until when the keys are to be kept.
+        let (is_true, until) = match why {
+            End::Expired | End::HoldLimit => {
+                (old_end.is_some_and(|end| now >= end), old_end.map(|end| end + margin))
+            }
+            End::Revoked => (
+                self.before.is_revoked || self.decisions.contains(&Decision::Revoked),
+                old_end.filter(|end| now >= *end).map(|end| end + margin),
+            ),
+            End::NotOurs => (!has_keys || self.scope.is_delivered_late, None),
+            End::Closed => (
+                matches!(self.input, Input::Close),
+                old_end.map(|end| end.min(now + margin.min(grace))),
+            ),
+            End::Released | End::Detached => (false, None),
+        };
+        let is_kept = !self.client.is_lapsed() || self.client.machine.next_timeout() == until;
+        first_of(&[
+            (
+                self.scope.has_clock() && !is_true,
+                "H5: lost with validity left and the keys at a quorum",
+            ),
+            (!is_kept, "H4: the keys are not kept for the margin"),
+        ])
+    }
+
+    fn released(&self) -> Option<&'static str> {
+        (self.deleted() < QUORUM).then_some("C7: released although a quorum did not delete")
+    }
+
+    fn lost_before(&self) -> Option<&'static str> {
+        let had_keys = self.deleted() >= QUORUM || !self.scope.keys_vanish;
+        (self.before.caller == Caller::Releases && had_keys)
+            .then_some("C7: lost before its release although a quorum had the keys")
+    }
+
+    fn undone(&self) -> Option<&'static str> {
+        let is_left = |(node, (place, side)): (usize, (&Place, &Side))| {
+            let may_set = |it: &Entry| it.request.kind == Kind::Acquire && it.reply.is_none();
+            let is_freed = self.client.node(node).knowledge() == Knowledge::Freed;
+            let has_key = place.owner == Some(self.from) || side.channel.iter().any(may_set);
+            has_key && side.truth.failure.is_none() && !is_freed
+        };
+        let is_lost = self.decisions.iter().any(|it| matches!(it, Decision::NotWon(_)));
+        let was_awaited = self.before.undone == Undone::Awaited || is_lost;
+        (!was_awaited || self.world.sides(self.from).enumerate().any(is_left))
+            .then_some("C8: undone, and a node that answers keeps the key")
+    }
+
+    fn cleared(&self) -> Option<&'static str> {
+        let left =
+            self.count(|place, side| place.owner == Some(self.from) && !side.truth.is_excused);
+        (left > NODES - QUORUM).then_some("a quorum is not clear")
+    }
+
+    fn revoked(&self) -> Option<&'static str> {
+        let tokens = self.count(|place, _| place.owner == Some(self.from) && !place.is_marked);
+        (tokens >= QUORUM).then_some("V10: revoked, and a quorum has the token")
+    }
+}

@@ -1,0 +1,298 @@
+//! C7: what a release reports, and that it is sent again.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+use quorate_core::backend::Operation;
+use quorate_core::{BackendError, BackendErrorKind, LockManager};
+
+use super::*;
+use crate::backends::{Begins, begin};
+use crate::world::HOUR;
+
+/// What became of a node since the lock was acquired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Well,
+    Forgot,
+    Dead,
+    Hung,
+}
+
+use Fate::{Dead, Forgot, Hung, Well};
+
+/// Other clients are told of as holders by no release: it only says what a quorum of the nodes does.
+#[test]
+fn c7_a_release_reports_what_a_quorum_says() {
+    type IsRight = fn(&Result<(), ReleaseError>) -> bool;
+    let released: IsRight = |released| released.is_ok();
+    let gone: IsRight =
+        |released| matches!(released, Err(ReleaseError::Lost(LeaseEnd::NotHeld(_))));
+    let unconfirmed: IsRight = |released| matches!(released, Err(ReleaseError::Unconfirmed(_)));
+    for (fates, is_right, took) in [
+        (&[Forgot, Forgot, Well, Well, Well][..], released, Some(Duration::ZERO)),
+        (&[Forgot, Forgot, Forgot, Well, Well], gone, Some(Duration::ZERO)),
+        (&[Well, Well, Forgot, Forgot, Forgot], gone, Some(Duration::ZERO)),
+        (&[Forgot, Well, Well, Hung, Hung], unconfirmed, Some(500 * MS)),
+        (&[Dead, Dead, Well], unconfirmed, None),
+    ] {
+        let (world, guard) = World::new(fates.len()).held();
+        for (node, fate) in world.nodes.iter().zip(fates) {
+            match fate {
+                Well => {}
+                Forgot => node.restart(),
+                Dead => node.inject(Fault::Dead),
+                Hung => node.inject(Fault::Hung),
+            }
+        }
+        // Where a quorum forgot, another client may hold it by now.
+        let next = world.try_lock(&world.manager()).ok();
+        let forgot = fates.iter().filter(|fate| **fate == Forgot).count();
+        assert_eq!(next.is_some(), forgot > 2, "{fates:?}");
+        let start = world.sim.elapsed();
+        let result = world.run(guard.release());
+        assert!(is_right(&result), "{fates:?}: {result:?}");
+        let elapsed = world.sim.elapsed() - start;
+        assert!(took.is_none_or(|took| took == elapsed), "{fates:?}: {elapsed:?}");
+        if let Err(ReleaseError::Unconfirmed(failure)) = &result {
+            let text = failure.to_string();
+            for (number, _) in (1..).zip(fates).filter(|(_, fate)| **fate == Dead) {
+                assert!(text.contains(&format!("memory-{number}: connection refused")), "{text}");
+            }
+        }
+        next.into_iter().for_each(|next| world.run(next.release()).unwrap());
+    }
+}
+
+/// For drift and safety margin the nodes still have it, but the lease has ended.
+#[test]
+fn c7_releasing_an_expired_lease_is_reported() {
+    for (late, holders) in [(Duration::ZERO, 3), (SECOND, 0)] {
+        let (world, guard) = World::new(3).held();
+        world.advance(guard.remaining() + late);
+        assert_eq!(world.holders("r"), holders);
+        let released = world.run(guard.release());
+        assert!(
+            matches!(released, Err(ReleaseError::Lost(LeaseEnd::Expired { .. }))),
+            "{released:?}"
+        );
+    }
+}
+
+/// After a blip, beside a node that hangs, and at the cleanup bound at the latest.
+#[test]
+fn c7_a_release_that_failed_is_sent_again() {
+    let fail = || failing("LOADING");
+    for (faults, bound, blip, most) in [
+        (&[fail(), fail(), fail()][..], 10 * SECOND, SECOND, 3 * SECOND),
+        (&[Fault::Hung, fail()], 10 * SECOND, 100 * MS, SECOND),
+        (&[fail()], 100 * MS, 20 * MS, 80 * MS),
+    ] {
+        for awaited in [true, false] {
+            let world = World::new(3);
+            let ttl = if bound < SECOND { SECOND } else { 10 * SECOND };
+            let manager = world.builder().ttl(ttl).cleanup_bound(bound).build().unwrap();
+            let guard = world.lock(&manager);
+            world.catch_up();
+            for (node, fault) in world.nodes.iter().zip(faults) {
+                node.inject(fault.clone());
+            }
+            let start = world.sim.elapsed();
+            match awaited {
+                true => drop(world.run(guard.release())),
+                false => drop(guard),
+            }
+            world.advance((start + blip).saturating_sub(world.sim.elapsed()));
+            let hung = usize::from(matches!(faults[0], Fault::Hung));
+            assert_eq!(world.keys_left(), faults.len());
+            world.nodes[hung..].iter().for_each(MemoryNode::heal);
+            world.advance(most);
+            assert_eq!(world.keys_left(), hung, "{faults:?}, awaited: {awaited}");
+            assert!(world.try_lock(&manager).is_ok());
+        }
+    }
+}
+
+#[test]
+fn c7_a_release_that_failed_is_sent_again_only_where_the_lock_may_be() {
+    let world = World::new(3);
+    world.occupy(..1);
+    let guard = world.lock(&world.manager());
+    world.catch_up();
+    let before = world.log.calls().len();
+    world.inject(..2, failing("LOADING"));
+    drop(world.run(guard.release()));
+    world.advance(5 * SECOND);
+    let calls = world.log.calls().split_off(before);
+    let released = |node: &MemoryNode| calls.iter().filter(|call| call.node == node.name()).count();
+    let released: Vec<usize> = world.nodes.iter().map(released).collect();
+    assert_eq!((released[0], released[2]), (1, 1), "{released:?}");
+    assert!(released[1] > 3, "{released:?}");
+}
+
+/// As when thousands of calls are queued for one connection. A queue behind a node that answers nothing may never move.
+#[test]
+fn c7_a_release_that_is_queued_in_this_process_is_waited_for_while_the_node_answers_others() {
+    for (is_noted, others_answered, is_late, reply_after, took) in [
+        (true, true, false, 0, Ok(700)),
+        (true, true, true, 400, Ok(1_100)),
+        (true, true, false, 400, Err(1_000)),
+        (true, false, false, 0, Err(500)),
+        (false, true, false, 0, Err(500)),
+    ] {
+        let world = World::in_order(1);
+        let sim = world.sim.clone();
+        let queues = Begins::new(&world.nodes[0], move |node, call, runtime| {
+            if !matches!(call.operation(), Operation::Release(..)) {
+                return begin(node, call, runtime);
+            }
+            let (node, sim) = (node.clone(), sim.clone());
+            if is_noted {
+                call.note_queued();
+            }
+            runtime.spawn(Box::pin(async move {
+                sim.sleep(700 * MS).await;
+                call.note_left(is_late);
+                sim.sleep(reply_after * MS).await;
+                begin(&node, call, &sim).unwrap();
+            }));
+            Ok(())
+        });
+        let manager = world.over([queues]);
+        let guard = world.lock(&manager);
+        if others_answered {
+            answers_others(&world, &manager);
+        }
+        let released = world.run(guard.release());
+        let elapsed = world.sim.elapsed().as_millis();
+        let told = released.map(|()| elapsed).map_err(|_| elapsed);
+        assert_eq!(told, took, "{is_noted}, {others_answered}, {is_late}, {reply_after} ms");
+    }
+}
+
+/// It did not leave, and is sent again. That it was queued is over.
+#[test]
+fn c7_a_release_that_failed_in_the_queue_of_this_process_is_waited_for_a_node_timeout() {
+    let world = World::in_order(1);
+    let (sim, kept) = (world.sim.clone(), Mutex::new(Vec::new()));
+    let fails = Begins::new(&world.nodes[0], move |node, call, runtime| {
+        let mut kept = kept.lock().unwrap();
+        match call.operation() {
+            Operation::Release(..) if kept.is_empty() => {
+                call.note_queued();
+                let pause = sim.sleep(100 * MS);
+                runtime.spawn(Box::pin(pause.map(|()| {
+                    let error = BackendError::new(BackendErrorKind::Connection, "on purpose");
+                    call.answer(Err(error.not_sent()));
+                })));
+                kept.push(None);
+            }
+            Operation::Release(..) => kept.push(Some(call)),
+            _ => return begin(node, call, runtime),
+        }
+        Ok(())
+    });
+    let manager = world.over([fails]);
+    let guard = world.lock(&manager);
+    answers_others(&world, &manager);
+    let released = world.run(guard.release());
+    assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))), "{released:?}");
+    assert_eq!(world.sim.elapsed(), 500 * MS);
+}
+
+/// The node answers a call each 200 ms, for a second.
+fn answers_others(world: &World, manager: &LockManager) {
+    for other in 1..6 {
+        let (locks, pause) = (manager.clone(), world.sim.sleep(200 * other * MS));
+        world.sim.spawn(Box::pin(async move {
+            pause.await;
+            std::mem::forget(locks.lock(format!("other {other}")).await);
+        }));
+    }
+}
+
+/// Each of several, as soon as the node has answered one call.
+#[test]
+fn c7_all_releases_that_found_no_answer_are_sent_again_when_the_node_answers() {
+    let world = World::in_order(3);
+    let (manager, names) = (world.manager(), ["r", "s", "t"]);
+    let guards = names.map(|name| world.run(manager.lock(name)).unwrap());
+    world.catch_up();
+    world.inject(..1, Fault::Down);
+    drop(guards);
+    world.catch_up();
+    world.heal();
+    let left = || names.into_iter().filter(|name| world.nodes[0].get(name).is_some()).count();
+    assert_eq!(left(), 3);
+    let _other = world.run(manager.lock("other")).unwrap();
+    world.catch_up();
+    assert_eq!((world.sim.elapsed(), left()), (Duration::ZERO, 0));
+}
+
+/// An error is an answer. A release that was answered with one waits for its pause.
+#[test]
+fn c7_a_release_that_found_no_answer_is_sent_again_when_the_node_answers_another_call() {
+    let error = |kind| Some(BackendError::new(kind, "on purpose"));
+    let lost = || error(BackendErrorKind::Connection);
+    let not_sent = || lost().map(BackendError::not_sent);
+    let timed_out = || error(BackendErrorKind::TimedOut);
+    let answered = || error(BackendErrorKind::Loading);
+    for (release, other, is_sent) in [
+        (lost(), None, true),
+        (timed_out(), None, true),
+        (not_sent(), None, true),
+        (lost(), answered(), true),
+        (answered(), None, false),
+        (lost(), lost(), false),
+        (lost(), timed_out(), false),
+    ] {
+        let (world, fails) = (World::new(3), Arc::<Mutex<Option<BackendError>>>::default());
+        let releases = Arc::new(AtomicUsize::new(0));
+        let nodes = world.nodes.iter().zip([true, false, false]).map(|(node, is_odd)| {
+            let (fails, releases) = (Arc::clone(&fails), Arc::clone(&releases));
+            Odd::new(node).before(move |method| {
+                let is_release = is_odd && method == "release";
+                releases.fetch_add(usize::from(is_release), Ordering::Relaxed);
+                let error = fails.lock().unwrap().clone().filter(|_| is_odd);
+                Box::pin(async { error.map_or(Ok(()), Err) })
+            })
+        });
+        let manager = world.over(nodes);
+        let guard = world.lock(&manager);
+        world.catch_up();
+        let story = format!("{release:?}, {other:?}");
+        *fails.lock().unwrap() = release;
+        world.run(guard.release()).unwrap();
+        world.catch_up();
+        *fails.lock().unwrap() = other;
+        let _other = world.run(manager.lock("other")).unwrap();
+        world.catch_up();
+        assert_eq!(world.sim.elapsed(), Duration::ZERO);
+        assert_eq!(releases.load(Ordering::Relaxed), 1 + usize::from(is_sent), "{story}");
+    }
+}
+
+/// A node that was down when its lock was released, with a ttl of an hour.
+#[test]
+fn a_node_that_is_back_is_released_at_once() {
+    for world in World::kinds(3) {
+        for (away, asks_another) in [(SECOND, true), (60 * SECOND, true), (60 * SECOND, false)] {
+            let manager = world.manager();
+            let guard = world.run(manager.lock("r").ttl(HOUR)).unwrap();
+            world.catch_up();
+            world.nodes[0].inject(Fault::Down);
+            world.run(guard.release()).unwrap();
+            world.advance(away + 7 * MS);
+            world.nodes[0].heal();
+            assert!(world.nodes[0].get("r").is_some());
+            if asks_another {
+                // It has answered something.
+                drop(world.run(manager.lock("s")).unwrap());
+                world.catch_up();
+            } else {
+                world.advance(500 * MS);
+            }
+            assert!(world.nodes[0].keys().is_empty(), "{away:?}, {asks_another}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Q1–Q6, on managers. The bare rule is tested where it stands, in `quorate-core`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use quorate_core::backend::Capabilities;
+use quorate_core::error::Answer;
+use quorate_core::{
+    AdoptError, BackendError, BackendErrorKind, BuildError, ExtendError, LockBackend, LockError,
+    LockManager, ReleaseError, Runtime as _,
+};
+use quorate_memory::{Fault, Value};
+use quorate_protocol::error_of_reply;
+
+use crate::backends::{Begins, Odd, begin};
+use crate::world::{MS, SECOND, World, failing, failure_of};
+
+#[test]
+fn q1_a_quorum_of_the_configured_nodes_for_every_operation() {
+    for count in 1..=7 {
+        for dead in 0..=count {
+            let quorate = count - dead > count / 2;
+            let (world, guard) = World::new(count).held();
+            world.inject(..dead, Fault::Dead);
+            let lock = world.run(world.manager().lock("other").no_wait());
+            let extended = world.run(guard.extend());
+            let released = world.run(guard.release());
+            let state = format!("{dead} of {count} dead");
+            assert_eq!(lock.is_ok(), quorate, "{state}");
+            assert_eq!(extended.is_ok(), quorate, "{state}");
+            assert_eq!(released.is_ok(), quorate, "{state}");
+            if !quorate {
+                assert!(matches!(lock, Err(LockError::NoQuorum(_))));
+                assert!(matches!(extended, Err(ExtendError::NoQuorum(_))));
+                assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))));
+            }
+        }
+    }
+}
+
+#[test]
+fn q1_half_of_an_even_number_is_no_quorum() {
+    for count in [2, 4, 6] {
+        let world = World::new(count);
+        world.occupy(..count / 2);
+        let lost = world.try_lock(&world.manager());
+        assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
+        world.catch_up();
+        assert_eq!(world.keys_left(), count / 2, "only the other's keys are left");
+    }
+}
+
+#[test]
+fn q2_the_slowest_nodes_are_not_waited_for() {
+    for fault in [Fault::Hung, Fault::Slow(3600 * SECOND), Fault::Late(3600 * SECOND)] {
+        let world = World::new(5);
+        world.inject(1..3, fault);
+        let guard = world.lock(&world.manager());
+        world.run(guard.extend()).unwrap();
+        world.run(guard.release()).unwrap();
+        assert_eq!(world.sim.elapsed(), Duration::ZERO);
+    }
+}
+
+#[test]
+fn q2_a_loss_is_known_as_soon_as_it_is_certain() {
+    let world = World::new(5);
+    world.inject(..3, Fault::Dead);
+    world.inject(3.., Fault::Hung);
+    let failure = failure_of(world.try_lock(&world.manager()));
+    assert_eq!(failure.waited(), Duration::ZERO);
+    assert!(world.sim.elapsed() <= 2 * MS, "C8 allows the undo 2 ms");
+}
+
+#[test]
+fn q4_only_a_refusal_means_held() {
+    for reply in [
+        "READONLY You can't write against a read only replica.",
+        "LOADING Redis is loading the dataset in memory",
+        "MISCONF Redis is configured to save RDB snapshots",
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "NOAUTH Authentication required.",
+        "NOPERM this user has no permissions to run the 'set' command",
+        "CLUSTERDOWN Hash slot not served",
+        "ERR something else",
+    ] {
+        let world = World::new(3);
+        world.inject(.., failing(reply));
+        let failure = failure_of(world.try_lock(&world.manager()));
+        let is_reason =
+            |answer: &Answer| matches!(answer, Answer::Failed(it) if it.to_string() == reply);
+        let is_told = failure.nodes().iter().any(|node| is_reason(&node.answer));
+        assert!(is_told, "{reply}: {failure}");
+    }
+}
+
+/// `SET NX`, as one key needs it, cannot see that. The script for several keys can.
+/// Rule A4.
+#[test]
+fn q4_a_key_of_another_type_is_held_by_no_client() {
+    let world = World::new(3);
+    world.nodes.iter().for_each(|node| node.put("r", Value::List));
+    let lost = world.run(world.manager().lock(["r", "s"])).unwrap_err();
+    assert!(matches!(lost, LockError::NoQuorum(_)) && lost.is_permanent(), "{lost}");
+    assert!(lost.to_string().contains("WRONGTYPE"), "{lost}");
+    assert!(world.sim.elapsed() <= 2 * MS, "A4: at once");
+}
+
+/// A record whose lock may still be held is not thrown away.
+#[test]
+fn q4_an_adoption_says_lost_only_if_no_quorum_can_have_the_lock() {
+    let world = World::new(3);
+    let (record, taker) = (world.detached(), world.manager());
+    world.nodes[0].restart();
+    world.inject(1..2, failing("LOADING"));
+    let failed = world.run(taker.adopt(&record));
+    assert!(matches!(failed, Err(AdoptError::NoQuorum(_))), "{failed:?}");
+    world.heal();
+    assert!(world.run(taker.adopt(&record)).unwrap().is_valid());
+}
+
+#[test]
+fn q5_a_node_that_never_answers_costs_one_node_timeout() {
+    let world = World::new(5);
+    world.inject(.., Fault::Hung);
+    let manager = world.builder().node_timeout(70 * MS).build().unwrap();
+    let failure = failure_of(world.try_lock(&manager));
+    assert_eq!(failure.waited(), 70 * MS);
+    assert_eq!(world.sim.elapsed(), 140 * MS, "C8 allows the undo as long again");
+    assert!(failure.to_string().contains("memory-5: no reply within 70.0ms"), "{failure}");
+}
+
+/// Whatever is done first, and when it is done again.
+/// Rule C8.
+#[test]
+fn q6_one_server_under_two_names_is_refused() {
+    let world = World::in_order(3);
+    let record = world.run(world.manager().lock("handed over")).unwrap().detach().unwrap();
+    let twice = || {
+        let alias = Begins::new(&world.nodes[0], begin).named("alias");
+        let all: [Arc<dyn LockBackend>; 3] =
+            [Arc::new(world.nodes[0].clone()), Arc::new(alias), Arc::new(world.nodes[1].clone())];
+        world.over(all)
+    };
+    for fenced in [false, true] {
+        let manager = twice();
+        for _ in 0..2 {
+            let request = manager.lock("r");
+            let refused = world.run(if fenced { request.fenced() } else { request });
+            let Err(error @ LockError::SameServer { .. }) = refused else { panic!("{refused:?}") };
+            assert_eq!(error.to_string(), "the nodes memory-1 and alias are one server");
+            assert_eq!(world.holders("r"), 0, "C8: when it is returned");
+            world.advance(SECOND);
+            assert_eq!(world.holders("r"), 0);
+        }
+        for manager in [manager, twice()] {
+            let adopted = world.run(manager.adopt(&record));
+            assert!(matches!(adopted, Err(AdoptError::SameServer { .. })), "{adopted:?}");
+        }
+    }
+}
+
+/// The answer of the alias comes after the win. Whoever waits for it knows before the work begins.
+#[test]
+fn q6_an_alias_that_answers_after_the_win_is_a_failure_of_its_node() {
+    let world = World::in_order(2);
+    let sim = world.sim.clone();
+    let alias = Begins::new(&world.nodes[0], move |node, call, _| {
+        let (node, runtime) = (node.clone(), sim.clone());
+        let begins = sim.sleep(20 * MS).map(move |()| drop(begin(&node, call, &runtime)));
+        sim.spawn(Box::pin(begins));
+        Ok(())
+    });
+    let alias: Arc<dyn LockBackend> = Arc::new(alias.named("alias"));
+    let others = world.nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn LockBackend>);
+    let manager = world.over(others.chain([alias]));
+    let guard = world.lock(&manager);
+    let failure = || manager.readiness().nodes()[2].failure().map(ToString::to_string);
+    assert!(guard.is_valid() && failure().is_none(), "a quorum is enough");
+    world.advance(20 * MS);
+    assert_eq!(failure().as_deref(), Some("this is the same server as memory-1"));
+    let known = manager.readiness();
+    let Some(Answer::Failed(error)) = known.nodes()[2].failure() else { panic!("{known}") };
+    assert_eq!(error.kind(), BackendErrorKind::Identity);
+}
+
+/// Whichever two of the names they are.
+#[test]
+fn q6_any_two_names_of_one_server_are_found_and_named() {
+    for (first, second) in (1..5).flat_map(|second| (0..second).map(move |first| (first, second))) {
+        let world = World::in_order(4);
+        let mut servers = world.nodes.iter();
+        let mut nodes: Vec<Begins> = Vec::new();
+        for place in 0..5 {
+            let alias = (place == second).then(|| nodes[first].clone());
+            let node = alias.unwrap_or_else(|| Begins::new(servers.next().unwrap(), begin));
+            nodes.push(node.named(format!("name {place}")));
+        }
+        let manager = world.over(nodes);
+        let error = world.run(manager.lock("r").no_wait()).unwrap_err();
+        let named = format!("the nodes name {first} and name {second} are one server");
+        assert_eq!(error.to_string(), named);
+        world.advance(SECOND);
+        assert_eq!(world.keys_left(), 0);
+    }
+}
+
+/// The second name leads to the first server from now on, as after a fail-over. Replies name no server unasked.
+#[test]
+fn q6_an_address_is_asked_again_which_server_it_is_after_an_error_of_its_connection() {
+    for error in [Fault::Dead, failing("LOADING")] {
+        let world = World::new(3);
+        let is_moved = Arc::<AtomicBool>::default();
+        let [first, second, third] = [0, 1, 2].map(|at| world.nodes[at].clone());
+        let (moved, one) = (Arc::clone(&is_moved), Odd::new(&first));
+        let other = Odd::leading_to(move || match moved.load(Ordering::Relaxed) {
+            false => second.clone(),
+            true => first.clone(),
+        });
+        let nodes = [one, other, Odd::new(&third)];
+        let manager =
+            world.over(nodes.map(|node| node.able(Capabilities::SERVER_ID).without_server()));
+        world.run(world.lock(&manager).release()).unwrap();
+        world.inject(1..2, error.clone());
+        world.run(world.lock(&manager).release()).unwrap();
+        is_moved.store(true, Ordering::Relaxed);
+        world.advance(SECOND);
+        // A quorum may be there before the node has said which server it is.
+        drop(world.try_lock(&manager));
+        world.catch_up();
+        let locked = world.try_lock(&manager);
+        let is_refused = matches!(locked, Err(LockError::SameServer { .. }));
+        assert_eq!(is_refused, matches!(error, Fault::Dead), "{error:?}: {locked:?}");
+    }
+}
+
+#[test]
+fn q6_one_address_twice_is_refused() {
+    let world = World::new(1);
+    let nodes = [world.nodes[0].clone(), world.nodes[0].clone()];
+    let built = LockManager::builder(nodes).runtime(world.sim.clone()).build();
+    assert_eq!(built.err(), Some(BuildError::DuplicateNode { name: "memory-1".to_owned() }));
+}
+
+/// Nodes that answer the question for their server id with an error. One that may not say it votes, and is asked once.
+/// One that fails to say it does not vote, and is asked again.
+#[test]
+fn q6_a_node_that_fails_to_say_who_it_is_does_not_vote_and_is_asked_again() {
+    for (reply, votes) in
+        [("NOPERM no permission to run INFO", true), ("ERR the proxy has a bad day", false)]
+    {
+        let world = World::new(1);
+        let asked = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&asked);
+        let secretive = Odd::new(&world.nodes[0]).able(Capabilities::SERVER_ID).without_server();
+        let manager = world.over([secretive.before(move |method| {
+            let is_asked = method == "server_id";
+            counted.fetch_add(usize::from(is_asked), Ordering::Relaxed);
+            let answer = if is_asked { Err(error_of_reply(reply)) } else { Ok(()) };
+            Box::pin(async { answer })
+        })]);
+        for round in 1..4 {
+            assert_eq!(world.try_lock(&manager).is_ok(), votes);
+            world.catch_up();
+            assert_eq!(asked.load(Ordering::Relaxed), if votes { 1 } else { round });
+        }
+    }
+}
+
+/// The queue of the third is full: no acquire is sent, and nothing else is answered.
+#[test]
+fn q6_an_acquire_that_was_not_sent_waits_for_no_server_id() {
+    let world = World::new(3);
+    let told = |node| Odd::new(node).able(Capabilities::SERVER_ID);
+    let mut told: Vec<Odd> = world.nodes.iter().map(told).collect();
+    told[2] = told[2].clone().before(|method| match method {
+        "server_id" => Box::pin(std::future::pending()),
+        _ => Box::pin(async {
+            let why = "too many acquires wait for this node";
+            Err(BackendError::new(BackendErrorKind::Connection, why).not_sent())
+        }),
+    });
+    let manager = world.over(told);
+    world.run(world.lock(&manager).release()).unwrap();
+    // There is nothing to release at the third node, and nothing in flight.
+    assert!(world.run(manager.close(Duration::ZERO)).is_clean());
+}

@@ -1,0 +1,197 @@
+//! T1, T2, T4 and T5. T3 is in `settings.rs`.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use quorate_core::algorithm::lease::SafetyMargin;
+use quorate_core::backend::{Call, CallResult, Drift, Operation, Ttl, ask};
+use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, Runtime};
+use quorate_memory::Fault;
+
+use crate::backends::{Begins, Odd, begin};
+use crate::world::{MS, Paused, SECOND, World};
+
+#[test]
+fn t1_validity_counts_from_before_the_first_byte() {
+    let world = World::new(5);
+    world.inject(.., Fault::Slow(300 * MS));
+    let before = world.sim.now();
+    let guard = world.try_lock(&world.manager()).unwrap();
+    assert_eq!(world.sim.elapsed(), 300 * MS);
+    assert_eq!(guard.valid_until(), before + validity(10 * SECOND));
+}
+
+#[test]
+fn t1_validity_counts_from_the_round_that_was_won() {
+    let world = World::new(5);
+    let manager = world.manager();
+    let _other = world.run(manager.lock("r").ttl(3 * SECOND)).unwrap();
+    let guard = world.lock(&manager);
+    assert!(world.sim.elapsed() > 2 * SECOND, "the other lease has ended before");
+    assert_eq!(guard.remaining(), validity(10 * SECOND));
+}
+
+/// What is left of a ttl after drift and safety margin, by default.
+fn validity(ttl: Duration) -> Duration {
+    let ttl = Ttl::try_from(ttl).unwrap();
+    Drift::default().validity_of(ttl) - SafetyMargin::default().of(ttl)
+}
+
+/// A manager of a client that is paused for so long after each call.
+fn paused_client(world: &World) -> (Arc<Mutex<Duration>>, LockManager) {
+    let (client, pause) = (Paused::new(&world.sim), Arc::default());
+    let pausing = world.nodes.iter().map(|node| {
+        let (client, pause) = (client.clone(), Arc::<Mutex<Duration>>::clone(&pause));
+        Odd::new(node).after(move |_| client.pause(*pause.lock().unwrap()))
+    });
+    let manager = LockManager::builder(pausing).runtime(client.clone()).build().unwrap();
+    (pause, manager)
+}
+
+/// The votes are there, and the client is paused for longer than the ttl.
+/// Rule T5.
+#[test]
+fn t2_a_win_after_the_validity_is_a_loss_and_is_released() {
+    let world = World::new(3);
+    let (pause, manager) = paused_client(&world);
+    *pause.lock().unwrap() = 20 * SECOND;
+    let lost = world.try_lock(&manager);
+    assert!(matches!(lost, Err(LockError::NoQuorum(_))), "{lost:?}");
+    world.sim.settle();
+    assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn t2_an_extension_that_is_won_after_the_validity_is_a_loss() {
+    let world = World::new(3);
+    let (pause, manager) = paused_client(&world);
+    let guard = world.try_lock(&manager).unwrap();
+    let valid_until = guard.valid_until();
+    *pause.lock().unwrap() = 20 * SECOND;
+    let lost = world.run(guard.extend());
+    assert!(matches!(lost, Err(ExtendError::Lost(LeaseEnd::Expired { .. }))), "{lost:?}");
+    assert_eq!(guard.valid_until(), valid_until);
+    assert!(!guard.is_valid());
+}
+
+/// The caller is busy elsewhere for longer than the lease.
+#[test]
+fn t2_a_win_that_its_caller_takes_too_late_is_a_loss() {
+    for (world, waits) in World::KINDS.into_iter().flat_map(|new| [(new, false), (new, true)]) {
+        let world = world(3);
+        world.inject(.., Fault::Late(10 * MS));
+        let request = world.manager().lock("r").ttl(SECOND);
+        let request = if waits { request } else { request.no_wait() };
+        let acquiring = world.begun(request);
+        world.advance(5 * SECOND);
+        match world.run(acquiring) {
+            Ok(guard) => {
+                assert!(waits && guard.is_valid());
+                assert_eq!(world.holders("r"), 3);
+                world.run(guard.release()).unwrap();
+            }
+            Err(LockError::NoQuorum(_)) => assert!(!waits),
+            Err(error) => panic!("{error}"),
+        }
+        world.advance(SECOND);
+        assert_eq!(world.keys_left(), 0);
+    }
+}
+
+/// The keys of its own that has expired do not refuse its next round.
+#[test]
+fn t2_a_waiter_that_takes_a_win_too_late_releases_it_and_wins_again() {
+    for world in World::KINDS {
+        let world = world(3);
+        world.inject(.., Fault::Late(10 * MS));
+        let acquiring = world.begun(world.manager().lock("r").ttl(SECOND));
+        // After the validity, and before the end of the keys.
+        world.advance(930 * MS);
+        assert_eq!(world.holders("r"), 3);
+        let guard = world.run(acquiring).unwrap();
+        assert!(world.sim.elapsed() < 980 * MS, "{:?}", world.sim.elapsed());
+        assert!(guard.remaining() > 800 * MS);
+    }
+}
+
+/// The extension was granted in time. The process was stopped, and looks at the lease before it handles the replies.
+#[test]
+fn t2_a_lease_that_a_look_has_found_to_be_over_is_not_renewed_by_replies_that_were_there_before() {
+    let world = World::new(3);
+    let client = Paused::new(&world.sim);
+    let replies: Arc<Mutex<Vec<(Call, CallResult, Instant)>>> = Arc::default();
+    let nodes = world.nodes.iter().map(|node| {
+        let (replies, sim) = (Arc::clone(&replies), world.sim.clone());
+        Begins::new(node, move |node, call, runtime| {
+            if !matches!(call.operation(), Operation::Extend(..)) {
+                return begin(node, call, runtime);
+            }
+            let (node, replies, sim) = (node.clone(), Arc::clone(&replies), sim.clone());
+            runtime.spawn(Box::pin(async move {
+                let (asked, answer) = ask(call.operation().clone(), sim.now());
+                begin(&node, asked, &sim).unwrap();
+                let result = answer.await;
+                replies.lock().unwrap().push((call, result, sim.now()));
+            }));
+            Ok(())
+        })
+    });
+    let manager = LockManager::builder(nodes).runtime(client.clone()).build().unwrap();
+    let guard = world.run(manager.lock("r").auto_renew()).unwrap();
+    while replies.lock().unwrap().len() < 3 {
+        world.advance(MS);
+    }
+    // To an end that the extension would move.
+    client.pause(7 * SECOND);
+    assert!(!guard.is_valid() && world.holders("r") == 3);
+    for (call, result, at) in std::mem::take(&mut *replies.lock().unwrap()) {
+        call.answer_at(result, at);
+    }
+    world.advance(SECOND);
+    assert!(!guard.is_valid() && world.holders("r") == 0);
+    assert!(matches!(world.run(guard.lost()), LeaseEnd::Expired { .. }));
+}
+
+/// All scripts that a node is ever sent.
+#[test]
+fn t4_the_protocol_has_no_absolute_expiry() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/quorate-protocol/scripts");
+    let scripts: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(scripts.len() >= 10, "{scripts:?}");
+    for script in scripts {
+        let text = fs::read_to_string(&script).unwrap().to_uppercase();
+        for absolute in ["PXAT", "EXAT", "EXPIREAT"] {
+            assert!(!text.contains(absolute), "{absolute} in {script:?}");
+        }
+        // The wait queue knows the server's time, and no lock depends on that. The ends of readers are counted by the
+        // clock by which the server expires keys.
+        let knows_time = ["queue_refresh.lua", "has_writers.lua", "shared.lua", "seen_at.lua"];
+        let name = script.file_name().unwrap().to_string_lossy();
+        assert!(knows_time.contains(&&*name) || !text.contains("\'TIME\'"), "{script:?}");
+    }
+}
+
+/// Rule T4.
+#[test]
+fn t5_a_timer_that_fires_early_decides_nothing() {
+    let world = World::new(3);
+    world.inject(.., Fault::Slow(490 * MS));
+    let mut restless = Paused::new(&world.sim);
+    restless.is_restless = true;
+    let manager = world.builder().runtime(restless).build().unwrap();
+    assert!(world.try_lock(&manager).is_ok());
+}
+
+/// The votes have come, and the task is polled late.
+#[test]
+fn t5_votes_that_are_there_count_before_the_clock() {
+    let world = World::new(3);
+    world.inject(.., Fault::Late(10 * MS));
+    let request = world.begun(world.manager().lock("r").no_wait());
+    world.advance(3 * SECOND);
+    assert!(matches!(request.now_or_never(), Some(Ok(_))));
+}

@@ -1,0 +1,5 @@
+//! The nodes, clients and listeners that the tests share.
+
+pub(crate) mod backends;
+pub(crate) mod telling;
+pub(crate) mod world;

@@ -1,0 +1,188 @@
+//! A manager that closes. That its nodes are clean then is rule C8, in `cleanup/undo.rs`.
+
+use std::future::{IntoFuture, pending};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join;
+use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, ReleaseError};
+use quorate_memory::Fault;
+
+use crate::backends::Odd;
+use crate::world::{HOUR, MARGIN, MS, SECOND, World};
+
+/// A manager that waits long between two rounds.
+fn patient(world: &World) -> LockManager {
+    world.builder().backoff(HOUR, HOUR).build().unwrap()
+}
+
+#[test]
+fn close_releases_what_is_held_and_ends_every_wait() {
+    let world = World::new(3);
+    let manager = patient(&world);
+    let kept = world.run(manager.lock("kept")).unwrap();
+    kept.auto_renew();
+    let held = world.run(manager.lock("held")).unwrap();
+    std::mem::forget(world.run(manager.lock("forgotten")).unwrap());
+    let lost = kept.lost();
+    let close = async {
+        world.sim.sleep(SECOND).await;
+        let report = manager.close(5 * SECOND).await;
+        (report.is_clean(), world.sim.elapsed(), world.keys_left())
+    };
+    let waits = manager.lock("held").into_future();
+    let (waited, (is_clean, elapsed, left)) = world.run(join(waits, close));
+    assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
+    assert!(is_clean);
+    assert_eq!(elapsed, SECOND + MARGIN, "the work has the safety margin to stop");
+    assert_eq!(left, 0, "when close returns");
+    assert!(matches!(world.run(lost), LeaseEnd::Closed(_)));
+    assert!(!held.is_valid());
+    assert!(matches!(world.run(held.extend()), Err(ExtendError::Lost(LeaseEnd::Closed(_)))));
+    let released = world.run(held.release());
+    assert!(matches!(released, Err(ReleaseError::Lost(LeaseEnd::Closed(_)))), "{released:?}");
+    drop(kept);
+    for request in [manager.lock("r"), manager.clone().lock("r").no_wait()] {
+        assert!(matches!(world.run(request), Err(LockError::Closed)));
+    }
+    assert!(world.run(manager.close(SECOND)).is_clean(), "twice does no harm");
+    world.advance(HOUR);
+    assert_eq!(world.keys_left(), 0);
+}
+
+/// In the delay between two rounds, and while a round is open.
+#[test]
+fn close_ends_a_request_between_rounds_and_in_mid_round() {
+    for (late, closes, ends) in [(Duration::ZERO, SECOND, SECOND), (100 * MS, 50 * MS, 200 * MS)] {
+        let world = World::new(3);
+        let _held = world.run(world.manager().lock("r").ttl(HOUR)).unwrap();
+        world.inject(.., Fault::Late(late));
+        let manager = patient(&world);
+        let waits = manager.lock("r").into_future();
+        let waits = waits.map(|waited| (waited, world.sim.elapsed()));
+        let close = async {
+            world.sim.sleep(closes).await;
+            manager.close(60 * SECOND).await
+        };
+        let ((waited, at), report) = world.run(join(waits, close));
+        assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
+        assert!(at >= closes && at <= ends, "after {at:?}");
+        assert!(report.is_clean(), "{report}");
+    }
+}
+
+#[test]
+fn a_second_close_does_not_put_off_the_first() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    let _guard = world.lock(&manager);
+    let again = async {
+        world.sim.sleep(100 * MS).await;
+        let refused = manager.lock("r").no_wait().await;
+        assert!(matches!(refused, Err(LockError::Closed)), "of a lock that it has: {refused:?}");
+        manager.close(60 * SECOND).await.is_clean()
+    };
+    let first = async {
+        let report = manager.close(400 * MS).await;
+        (report.is_clean(), world.sim.elapsed(), world.keys_left())
+    };
+    let (first, again) = world.run(join(first, again));
+    assert_eq!(first, (true, 200 * MS, 0), "released after half of the limit");
+    assert!(again);
+}
+
+#[test]
+fn close_waits_for_a_release_in_flight() {
+    let world = World::new(3);
+    world.inject(.., Fault::Slow(100 * MS));
+    let manager = world.manager();
+    let mut release = Box::pin(world.lock(&manager).release());
+    assert!(world.sim.block_on_for(release.as_mut(), 1).is_none());
+    let close = async { (manager.close(5 * SECOND).await.is_clean(), world.keys_left()) };
+    let (_, left) = world.run(join(release, close));
+    assert_eq!(left, (true, 0), "when close returns");
+}
+
+/// It has answered one release, and then hangs.
+#[test]
+fn a_close_names_a_node_that_answers_no_more_calls_a_node_timeout_later() {
+    let world = World::new(3);
+    let releases = AtomicU32::new(0);
+    let hangs = Odd::new(&world.nodes[0]).before(move |method| match method {
+        "release" if releases.fetch_add(1, Ordering::Relaxed) > 0 => Box::pin(pending()),
+        _ => Box::pin(async { Ok(()) }),
+    });
+    let nodes = [hangs, Odd::new(&world.nodes[1]), Odd::new(&world.nodes[2])];
+    let manager = world.over(nodes);
+    let held = ["r", "s"].map(|name| world.run(manager.lock(name)).unwrap());
+    world.catch_up();
+    drop(held);
+    let report = world.run(manager.close(60 * SECOND));
+    assert_eq!(report.to_string(), "all released; node 1 did not answer");
+    assert_eq!(world.sim.elapsed(), 500 * MS);
+}
+
+/// Guards that go are not waited for, those that stay are held until the limit, and a request that waits ends at once.
+#[test]
+fn a_drain_ends_waits_at_once_and_lets_leases_live_until_their_guards_go() {
+    let world = World::new(3);
+    let manager = patient(&world);
+    let [short, long, stays] =
+        ["short", "long", "stays"].map(|name| world.run(manager.lock(name).auto_renew()).unwrap());
+    let waits = manager.lock("long").into_future().map(|waited| (waited, world.sim.elapsed()));
+    let begun = world.sim.elapsed();
+    let work = async {
+        short.draining().await;
+        long.draining().await;
+        assert_eq!(world.sim.elapsed(), begun, "they are told at once");
+        short.release().await.unwrap();
+        world.sim.sleep(30 * SECOND).await;
+        assert!(long.is_valid() && stays.is_valid(), "they are renewed");
+        assert!(matches!(manager.lock("new").await, Err(LockError::Closed)));
+        long.release().await.unwrap();
+        let end = stays.lost().await;
+        (end, world.sim.elapsed() - begun)
+    };
+    let drain = async { (manager.drain(60 * SECOND).await, world.sim.elapsed() - begun) };
+    let ((waited, at), ((end, ended), (report, took))) = world.run(join(waits, join(work, drain)));
+    assert!(matches!(waited, Err(LockError::Closed)) && at == begun, "{waited:?}");
+    assert!(matches!(end, LeaseEnd::Closed(_)) && ended == 60 * SECOND, "{end}: {ended:?}");
+    assert!(report.is_clean() && took == 60 * SECOND + MARGIN, "{report}: {took:?}");
+    assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn a_drain_that_is_dropped_goes_on_with_a_second_one() {
+    let world = World::new(3);
+    let manager = patient(&world);
+    let guard = world.run(manager.lock("r")).unwrap();
+    guard.auto_renew();
+    assert!(world.sim.block_on_for(manager.drain(HOUR), 3).is_none());
+    assert!(matches!(world.run(manager.lock("new")), Err(LockError::Closed)));
+    world.advance(60 * SECOND);
+    assert!(guard.is_valid() && guard.draining().now_or_never().is_some());
+    let lease = guard.lease();
+    let release = async { guard.release().await.unwrap() };
+    let (report, ()) = world.run(join(manager.drain(HOUR), release));
+    assert!(report.is_clean() && !lease.is_valid());
+    assert!(world.sim.elapsed() < 61 * SECOND, "nothing else is waited for");
+}
+
+/// A leader resigns as soon as its body returns, and another process leads a round trip later.
+#[test]
+fn a_leader_that_is_drained_resigns_and_another_leads() {
+    let world = World::complete(3);
+    let (old, new) = (patient(&world), patient(&world));
+    let mut leads = Box::pin(old.lead("job", async |lease| lease.draining().await));
+    assert!(world.sim.block_on_for(leads.as_mut(), 1).is_none());
+    let next = new.lead("job", async |_| world.sim.elapsed());
+    let drain = async {
+        world.sim.sleep(3 * SECOND).await;
+        let asked_at = world.sim.elapsed();
+        (old.drain(60 * SECOND).await, asked_at)
+    };
+    let (led, (next, (report, asked_at))) = world.run(join(leads, join(next, drain)));
+    assert!(led.is_ok() && report.is_clean(), "{led:?} {report}");
+    assert!(next.unwrap() - asked_at < SECOND);
+}

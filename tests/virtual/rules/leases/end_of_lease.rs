@@ -1,0 +1,273 @@
+//! H4–H6: the end of a lease, and how holders learn of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{join, join3};
+use quorate_core::{AdoptError, ExtendError, LeaseEnd, LockGuard, Runtime};
+use quorate_memory::{Fault, MemoryNode};
+
+use crate::world::{HOUR, MARGIN, MS, Paused, SECOND, World, failing};
+
+/// Other tasks of its holder hear of the end at once, though no node answers.
+#[test]
+fn a_lease_that_its_guard_ends_is_over_for_those_who_wait_for_its_end() {
+    let ends: [fn(&World, LockGuard); 4] = [
+        |_, guard| drop(guard),
+        |_, guard| drop(guard.detach()),
+        |_, guard| drop(guard.release().now_or_never()),
+        |world, guard| world.sim.spawn(guard.release().map(drop).boxed()),
+    ];
+    for end in ends {
+        let (world, guard) = World::new(3).held();
+        world.inject(.., Fault::Hung);
+        let heard = Arc::new(AtomicU32::new(0));
+        for _ in 0..10 {
+            let (lost, heard) = (guard.lease().lost(), Arc::clone(&heard));
+            world.sim.spawn(Box::pin(async move {
+                assert!(matches!(lost.await, LeaseEnd::Released(_) | LeaseEnd::Detached(_)));
+                heard.fetch_add(1, Ordering::Relaxed);
+            }));
+        }
+        world.advance(SECOND);
+        let (lease, now) = (guard.lease(), world.sim.now());
+        end(&world, guard);
+        world.catch_up();
+        assert_eq!(heard.load(Ordering::Relaxed), 10);
+        assert!(!lease.is_valid());
+        assert_eq!(lease.valid_until(), now);
+    }
+}
+
+/// One end, with or without a listener and a renewal.
+/// Rule H5.
+#[test]
+fn h4_a_lease_has_one_end_whatever_the_nodes_do() {
+    for fault in [None, Some(Fault::Hung), Some(Fault::Down), Some(failing("LOADING"))] {
+        for (is_renewed, has_listener) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let (world, guard) = World::new(5).held();
+            if is_renewed {
+                guard.auto_renew();
+            }
+            let lost = has_listener.then(|| Box::pin(guard.lost()));
+            fault.clone().into_iter().for_each(|fault| world.inject(..3, fault));
+            if fault.is_none() && is_renewed {
+                world.advance(HOUR);
+                assert!(guard.is_valid() && lost.is_none_or(|lost| lost.now_or_never().is_none()));
+                continue;
+            }
+            let valid_until = guard.valid_until();
+            match lost {
+                Some(lost) => {
+                    let reason = world.run(lost);
+                    assert!(matches!(reason, LeaseEnd::Expired { .. }), "{reason:?}");
+                }
+                None => {
+                    world.advance(guard.remaining() - MS / 1_000_000);
+                    assert!(guard.is_valid());
+                    world.advance(MS / 1_000_000);
+                }
+            }
+            assert_eq!(world.sim.now(), valid_until);
+            assert!(!guard.is_valid());
+            assert_eq!((guard.valid_until(), guard.remaining()), (valid_until, Duration::ZERO));
+            // The nodes that answered last keep the key for drift and safety margin.
+            assert!(fault.is_some() || world.holders("r") == 5);
+            world.heal();
+            let extended = world.run(guard.extend());
+            let ended = matches!(extended, Err(ExtendError::Lost(LeaseEnd::Expired { .. })));
+            assert!(ended && !guard.is_valid(), "{extended:?}");
+            let lost = guard.lost().now_or_never();
+            assert!(matches!(lost, Some(LeaseEnd::Expired { .. })), "{lost:?}");
+        }
+    }
+}
+
+/// Trouble that has passed is no reason.
+#[test]
+fn h4_the_reason_says_what_the_nodes_answered() {
+    let (world, guard) = World::new(3).held();
+    world.inject(..2, Fault::Hung);
+    assert!(world.run(guard.extend()).is_err());
+    world.heal();
+    world.run(guard.extend()).unwrap();
+    assert_eq!(world.run(guard.lost()).to_string(), "r: the lease expired");
+
+    let (world, guard) = World::new(3).held();
+    guard.auto_renew();
+    world.inject(1.., Fault::Down);
+    let reason = world.run(guard.lost()).to_string();
+    assert!(reason.starts_with("r: the lease expired: 1 of 3 nodes granted"), "{reason}");
+    assert!(reason.contains("memory-2: connection refused"), "{reason}");
+    assert!(reason.contains("memory-3: connection refused"), "{reason}");
+}
+
+#[test]
+fn h4_a_lease_that_expired_in_a_pause_is_lost_at_the_first_look() {
+    let world = World::new(3);
+    let client = Paused::new(&world.sim);
+    let guard = world.lock(&world.builder().runtime(client.clone()).build().unwrap());
+    guard.auto_renew();
+    let lost = guard.lost();
+    client.pause(20 * SECOND);
+    assert!(!guard.is_valid(), "though no task ran");
+    let reason = world.run(lost);
+    assert!(matches!(reason, LeaseEnd::Expired { .. }), "{reason:?}");
+}
+
+/// As with any other loss.
+#[test]
+fn h4_work_under_a_lock_has_the_margin_to_stop_when_the_manager_closes() {
+    for (work, limit, freed, is_renewed) in [
+        (100 * MS, 5 * SECOND, 100 * MS, false),
+        (2 * SECOND, 5 * SECOND, MARGIN, false),
+        (2 * SECOND, 5 * SECOND, MARGIN, true),
+        (2 * SECOND, 400 * MS, 200 * MS, false),
+    ] {
+        let world = World::new(3);
+        let (manager, other, sim) = (world.manager(), world.manager(), world.sim.clone());
+        let guard = world.lock(&manager);
+        if is_renewed {
+            guard.auto_renew();
+        }
+        let lost = guard.lost();
+        let worker = async {
+            assert!(matches!(lost.await, LeaseEnd::Closed(_)));
+            assert!(sim.elapsed().is_zero(), "at once");
+            assert!(!guard.is_valid());
+            sim.sleep(work).await;
+            drop(guard);
+        };
+        let next = async {
+            let guard = other.lock("r").await.unwrap();
+            let at = sim.elapsed();
+            guard.release().await.unwrap();
+            at
+        };
+        let closes = async { (manager.close(limit).await.is_clean(), sim.elapsed()) };
+        let ((), at, closed) = world.run(join3(worker, next, closes));
+        assert_eq!(closed, (true, freed), "{work:?}, {limit:?}");
+        assert!(at >= freed, "another had it after {at:?}, not {freed:?}");
+    }
+}
+
+#[test]
+fn h5_a_renewal_is_tried_until_the_end() {
+    let (world, guard) = World::new(3).held();
+    guard.auto_renew();
+    world.inject(..2, Fault::Hung);
+    world.advance(guard.remaining() - 100 * MS);
+    assert!(guard.is_valid(), "many renewals have failed, and the lease still holds");
+    let tries = world.log.count("extend");
+    assert!(tries > 6, "{tries} calls");
+    world.heal();
+    world.advance(HOUR);
+    assert!(guard.is_valid(), "the last try was in time");
+}
+
+/// One node forgot, two do not answer: the lease may well live on.
+#[test]
+fn h5_not_held_is_only_said_if_no_quorum_can_have_it() {
+    for fault in [Fault::Hung, failing("LOADING")] {
+        let (world, guard) = World::new(5).held();
+        world.nodes[0].restart();
+        world.inject(1..3, fault);
+        let failed = world.run(guard.extend());
+        assert!(matches!(failed, Err(ExtendError::NoQuorum(_))), "{failed:?}");
+        world.heal();
+        world.run(guard.extend()).expect("four of five have it");
+    }
+}
+
+#[test]
+fn h6_no_renewal_is_in_flight_when_the_release_begins() {
+    for dropped in [false, true] {
+        let (world, guard) = World::new(3).held();
+        guard.auto_renew();
+        world.inject(.., Fault::Late(300 * MS));
+        // A renewal is in flight.
+        while !world.log.operations().contains(&"extend") {
+            world.advance(MS);
+        }
+        match dropped {
+            true => drop(guard),
+            false => drop(world.run(guard.release())),
+        }
+        world.sim.settle();
+        let operations = world.log.operations();
+        let last_extend = operations.iter().rposition(|done| *done == "extend").unwrap();
+        let releases = operations.iter().position(|done| *done == "release").unwrap();
+        assert!(last_extend < releases, "{operations:?}");
+        assert_eq!(world.keys_left(), 0);
+        world.advance(HOUR);
+        assert_eq!(world.log.operations(), operations, "nothing goes on");
+    }
+}
+
+/// A node forgot the key, answers the extension late, and by then the lock is being released.
+#[test]
+fn h6_a_repair_never_comes_after_the_release() {
+    for release_after in [0, 50, 99, 100, 101, 150, 199, 200, 201, 300] {
+        for world in World::kinds(3) {
+            let (world, guard) = world.held();
+            world.catch_up();
+            world.nodes[0].restart();
+            world.inject(..1, Fault::Late(100 * MS));
+            world.run(guard.extend()).unwrap();
+            world.advance(release_after * MS);
+            // Another node takes its time, so the release goes on for longer than the extension.
+            world.inject(1..2, Fault::Late(400 * MS));
+            let sent = world.log.calls().len();
+            drop(guard);
+            world.advance(SECOND);
+            assert_eq!(world.keys_left(), 0, "released after {release_after} ms");
+            let after = &world.log.operations()[sent..];
+            assert!(after.iter().all(|it| *it == "release"), "{release_after} ms: {after:?}");
+        }
+    }
+}
+
+/// The adoption was won and not kept. The next adopter has the same token.
+#[test]
+fn h6_an_adoption_that_is_not_kept_takes_the_lock_from_no_later_adopter() {
+    let world = World::new(3);
+    let record = world.detached();
+    world.inject(2.., Fault::Hung);
+    world.inject(..2, Fault::Late(100 * MS));
+    let taker = world.manager();
+    let mut adopts = Box::pin(taker.adopt(&record));
+    assert!(world.sim.block_on_for(adopts.as_mut(), 1).is_none());
+    let (failed, _) = world.run(join(adopts, taker.close(5 * SECOND)));
+    assert!(matches!(failed, Err(AdoptError::Closed)), "{failed:?}");
+    world.nodes[..2].iter().for_each(MemoryNode::heal);
+    let guard = world.run(world.manager().adopt(&record)).unwrap();
+    guard.auto_renew();
+    for _ in 0..200 {
+        world.advance(100 * MS);
+        assert!(guard.is_valid());
+        assert!(world.holders("r") >= 2, "{:?}", world.sim.elapsed());
+    }
+}
+
+/// The adopter hears of its win after the end of the lease, and before that of the keys.
+#[test]
+fn h6_an_adoption_that_expires_before_its_adopter_hears_of_it_releases_nothing() {
+    for world in World::KINDS {
+        let world = world(3);
+        let record = world.detached();
+        world.inject(.., Fault::Late(10 * MS));
+        let taker = world.manager();
+        let mut adopts = Box::pin(taker.adopt(&record));
+        assert!(world.sim.block_on_for(adopts.as_mut(), 1).is_none());
+        world.advance(9_600 * MS);
+        let failed = world.run(adopts);
+        assert!(matches!(failed, Err(AdoptError::NoQuorum(_))), "{failed:?}");
+        let guard = world.run(taker.adopt(&record)).unwrap();
+        world.advance(5 * SECOND);
+        assert!(guard.is_valid() && world.holders("r") == 3);
+    }
+}

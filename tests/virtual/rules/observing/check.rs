@@ -1,0 +1,189 @@
+//! A check of all nodes: which problems it names, and what it writes.
+
+use crate::backends::Odd;
+use crate::waiting::processes::{Quirk, Scene};
+use crate::world::{MS, SECOND, World};
+use quorate_core::backend::Capabilities;
+use quorate_core::runtime::BoxFuture;
+use quorate_core::{BackendError, BackendErrorKind, LockManager, RestartGuard, operators::Check};
+use quorate_memory::{Effect, Fault, Rule, Sim};
+
+fn check(world: &World, manager: &LockManager) -> Check {
+    world.sim.block_on(manager.check())
+}
+
+fn problems(check: &Check) -> Vec<String> {
+    check.problems().map(|(node, problem)| format!("{}: {problem}", node.name)).collect()
+}
+
+#[test]
+fn a_check_of_healthy_nodes_finds_no_problem_and_tells_what_they_are() {
+    let world = World::complete(3);
+    for node in &world.nodes {
+        node.add_rule(Rule::new(Effect::Delay { least: 2 * MS, most: 2 * MS }));
+    }
+    let seen = check(&world, &world.manager());
+    assert_eq!(problems(&seen), [""; 0]);
+    assert!(seen.has_quorum());
+    for (node, name) in seen.nodes().iter().zip(["memory-1", "memory-2", "memory-3"]) {
+        assert_eq!((&*node.name, node.round_trip), (name, Some(4 * MS)));
+        let told = node.description.as_ref().unwrap();
+        assert!(told.version.as_deref().unwrap().starts_with("quorate-memory "));
+        assert!(told.server_id.is_some());
+        assert_eq!((told.is_replica, told.is_append_only), (Some(false), None));
+        assert_eq!(told.eviction.as_deref(), Some("noeviction"));
+        let able = Capabilities::QUEUE | Capabilities::WATCH | Capabilities::REVOKE;
+        assert!(node.abilities.contains(able | Capabilities::GUARD | Capabilities::FENCING));
+    }
+    let lines = seen.to_string();
+    assert_eq!(lines.lines().count(), 3);
+    let line = lines.lines().next().unwrap();
+    assert!(line.starts_with("memory-1: ok (4.0ms, quorate-memory "), "{line}");
+    let end = "maxmemory-policy noeviction, can do: fencing, restart guard, \
+               wait queue, watching, inspect, revoke, readers)";
+    assert!(line.ends_with(end), "{line}");
+    assert_eq!(world.keys_left(), 0, "nothing is left");
+}
+
+/// Whether a lock works shows when a key is set and deleted, and not before.
+#[test]
+fn a_check_sets_and_deletes_a_key_that_no_lock_has() {
+    for (prefix, key) in [("", "quorate:check"), ("app:", "app::quorate:check")] {
+        let world = World::complete(3);
+        let denied = |of: &'static str| {
+            move |method| -> BoxFuture<'static, Result<(), BackendError>> {
+                let error = BackendError::new(BackendErrorKind::Permission, format!("no {of}"));
+                Box::pin(async move { if method == of { Err(error) } else { Ok(()) } })
+            }
+        };
+        let able = Capabilities::DESCRIBE | Capabilities::SERVER_ID;
+        let nodes = ["inspect", "acquire", "release"].into_iter().zip(&world.nodes);
+        let nodes = nodes.map(|(of, node)| Odd::new(node).able(able).named(of).before(denied(of)));
+        let builder = LockManager::builder(nodes).runtime(world.sim.clone()).key_prefix(prefix);
+        let manager = builder.build().unwrap();
+        let seen = check(&world, &manager);
+        let cannot = |of| {
+            let advice = "allow this to the user of the address";
+            format!("{of}: cannot lock below the prefix: {key}: no {of}; {advice}")
+        };
+        assert_eq!(problems(&seen), [cannot("acquire"), cannot("release")]);
+        assert!(seen.has_quorum() && !seen.can_lock(), "one of three");
+        // What the third one could not delete expires.
+        assert_eq!(world.keys_left(), 1);
+        world.advance(SECOND);
+        assert_eq!(world.keys_left(), 0);
+        // No lock has the key, so a second check at this moment sees no fault in the first.
+        world.nodes[0].put(key, quorate_memory::Value::String(b"of another check".into()));
+        assert_eq!(problems(&check(&world, &manager)).len(), 2);
+        assert!(world.sim.block_on(manager.lock(":quorate:check")).unwrap_err().is_permanent());
+    }
+}
+
+#[test]
+fn a_check_tells_of_a_quarantine_and_begins_it_only_if_it_is_asked_to() {
+    let world = World::complete(3);
+    let guarded = |max_ttl| world.builder().restart_guard(RestartGuard::strict(max_ttl));
+    let manager = guarded(20 * SECOND).build().unwrap();
+    let told = |text: &str| ["memory-1", "memory-2", "memory-3"].map(|it| format!("{it}: {text}"));
+    let will = "the restart guard will quarantine it at the next lock, for 20.0s: it restarted, is new or lost \
+                its data; restart no other node until that has passed";
+    for _ in 0..2 {
+        let seen = check(&world, &manager);
+        assert_eq!(problems(&seen), told(will));
+        assert!(seen.has_quorum() && !seen.can_lock());
+        assert_eq!(world.keys_left(), 0, "no epoch was written");
+        world.advance(SECOND);
+    }
+    world.run(manager.check().begin_quarantine());
+    world.advance(5 * SECOND);
+    let quarantined =
+        "quarantined: the node may have forgotten locks and grants none for 15.0s; wait";
+    assert_eq!(problems(&check(&world, &manager)), told(quarantined));
+    world.advance(15 * SECOND);
+    let seen = check(&world, &manager);
+    assert!(problems(&seen).is_empty() && seen.can_lock(), "{seen}");
+    // A restart, and a client with another setting.
+    world.nodes[1].inject(Fault::Dead);
+    world.heal();
+    assert_eq!(problems(&check(&world, &manager)), [format!("memory-2: {will}")]);
+    let other = "memory-1: the max_ttl of its restart guard is 20.0s, not 30.0s";
+    assert_eq!(problems(&check(&world, &guarded(30 * SECOND).build().unwrap()))[0], other);
+}
+
+#[test]
+fn a_check_names_each_problem_and_what_to_do() {
+    let world = World::complete(5);
+    let guard = RestartGuard::strict(20 * SECOND);
+    let manager = world.builder().restart_guard(guard).build().unwrap();
+    world.sim.block_on(manager.lock("r").no_wait()).unwrap_err();
+    world.nodes[0].inject(Fault::Evicting);
+    world.nodes[1].inject(Fault::NoInfo);
+    world.nodes[2].inject(Fault::Dead);
+    world.nodes[3].inject(Fault::Hung);
+    world.sim.advance(5 * SECOND);
+    let seen = check(&world, &manager);
+    let told = problems(&seen);
+    for (at, expected) in [
+        "memory-1: maxmemory-policy allkeys-lru: the node may evict locks; set noeviction",
+        "memory-1: quarantined: the node may have forgotten locks and grants none for 15.0s; wait",
+        "memory-2: quarantined: the node may have forgotten locks and grants none for 15.0s; wait",
+        "memory-2: the restart guard needs +info, and keys that begin with quorate:guard:; allow this to the \
+         user of the address",
+        "memory-2: NOPERM this user has no permissions to run the 'info' command",
+        "memory-2: no server id: the node has no fixed place among the gates of wait queues, and two \
+         addresses of it count twice; use the same address in all processes, and use it once",
+        "memory-3: connection refused; check the address, and whether the server runs",
+        "memory-4: no reply within 500.0ms; check the address, and whether the server hangs",
+        "memory-5: quarantined: the node may have forgotten locks and grants none for 15.0s; wait",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(told.get(at).map(String::as_str), Some(expected), "{told:#?}");
+    }
+    assert_eq!(told.len(), 9, "{told:#?}");
+    assert!(seen.has_quorum() && !seen.can_lock());
+    assert!(!seen.nodes()[1].abilities.contains(Capabilities::GUARD));
+    assert!(seen.nodes()[1].description.as_ref().unwrap().version.is_none());
+    world.nodes[4].inject(Fault::Down);
+    assert!(!check(&world, &manager).has_quorum(), "two of five");
+    // An operator keeps a node out.
+    world.heal();
+    world.nodes[4].put("quorate:guard:quarantine", quorate_memory::Value::List);
+    let kept_out = "memory-5: quarantined: the node grants no locks until quorate:guard:quarantine \
+                    is deleted";
+    assert!(problems(&check(&world, &manager)).contains(&kept_out.to_owned()));
+}
+
+#[test]
+fn a_check_finds_one_server_under_two_names() {
+    let world = World::complete(2);
+    let able = Capabilities::DESCRIBE | Capabilities::SERVER_ID;
+    let nodes = [(0, "one"), (0, "two"), (1, "three")];
+    let nodes = nodes.map(|(at, name)| Odd::new(&world.nodes[at]).able(able).named(name));
+    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
+    let seen = check(&world, &manager);
+    let expected = [
+        "one: the same server as two; configure each server once",
+        "two: the same server as one; configure each server once",
+    ];
+    assert_eq!(problems(&seen), expected);
+    assert!(seen.has_one_server_twice() && !seen.can_lock());
+}
+
+/// A node that was found to lack something says so in the next check.
+#[test]
+fn a_check_knows_what_was_found_to_be_missing() {
+    let denied = quorate_protocol::error_of_reply("NOPERM this user has no permissions");
+    let quirk = Quirk { watching_fails: Some(denied), ..Quirk::default() };
+    let scene = Scene::with(1, Sim::new(1), quirk);
+    let (holder, waiter) = (scene.process(), scene.process());
+    let _guard = scene.sim.block_on(holder.lock("r")).unwrap();
+    let can_watch = || {
+        let seen = scene.sim.block_on(waiter.locks.check());
+        seen.nodes()[0].abilities.contains(Capabilities::WATCH)
+    };
+    assert!(can_watch(), "nobody has tried");
+    scene.sim.block_on(waiter.locks.lock("r").timeout(SECOND)).unwrap_err();
+    assert!(!can_watch());
+}

@@ -1,0 +1,208 @@
+//! A look at a lock: what it reports, and that it takes and writes nothing.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use quorate_core::{
+    BackendErrorKind,
+    operators::{Inspection, KeyState, LockState, Problem},
+};
+use quorate_memory::{Fault, MemoryNode, Value};
+
+use crate::world::{MS, SECOND, World, failing};
+
+fn look(world: &World, name: &str) -> Inspection {
+    world.run(world.manager().inspect(name)).unwrap()
+}
+
+/// The state, the nodes that keep the leading holder's key, and the time left.
+fn told(seen: &Inspection) -> (LockState, usize, Option<Duration>) {
+    (seen.state(), seen.nodes_held(), seen.time_left())
+}
+
+fn assert_told(world: &World, state: LockState, held: usize, left: Option<Duration>) {
+    assert_eq!(told(&look(world, "r")), (state, held, left));
+}
+
+fn views(seen: &Inspection) -> Vec<&KeyState> {
+    seen.nodes().iter().map(|node| &node.state).collect()
+}
+
+fn put(nodes: &[MemoryNode], value: &[u8]) {
+    nodes.iter().for_each(|node| node.put("r", Value::String(value.to_vec())));
+}
+
+#[test]
+fn a_lock_on_all_nodes_is_held_until_its_ttl_is_over() {
+    let world = World::new(5);
+    assert_told(&world, LockState::Free, 0, None);
+    let guard = world.lock(&world.manager());
+    assert_told(&world, LockState::Held, 5, Some(10 * SECOND));
+    world.advance(4 * SECOND);
+    assert_told(&world, LockState::Held, 5, Some(6 * SECOND));
+    assert!(look(&world, "r").time_left() > Some(guard.remaining()), "the holder stops first");
+    world.run(guard.extend()).unwrap();
+    assert_told(&world, LockState::Held, 5, Some(10 * SECOND));
+    world.run(guard.release()).unwrap();
+    assert_told(&world, LockState::Free, 0, None);
+}
+
+#[test]
+fn a_lock_on_a_bare_quorum_is_held_and_the_other_nodes_are_shown_with_their_reasons() {
+    let world = World::new(5);
+    world.inject(3..4, Fault::Dead);
+    world.inject(4.., Fault::Hung);
+    let _guard = world.lock(&world.manager());
+    let seen = look(&world, "r");
+    assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3));
+    let views = views(&seen);
+    assert!(views[..3].iter().all(|view| matches!(view, KeyState::Held { .. })));
+    assert!(matches!(views[3], KeyState::Failed(e) if e.kind() == BackendErrorKind::Connection));
+    assert!(matches!(views[4], KeyState::NoReply { waited, .. } if *waited == 500 * MS));
+    assert_eq!(
+        seen.to_string(),
+        "held on 3 of 5 nodes, 3 needed, 9.5s left; memory-4: connection refused; \
+         memory-5: no reply within 500.0ms"
+    );
+    // One more, and what the rest say is no quorum's word.
+    world.inject(..1, Fault::Down);
+    assert_told(&world, LockState::Unclear, 2, None);
+}
+
+#[test]
+fn the_lock_ends_when_the_quorum_does_not_with_the_first_node_or_the_last() {
+    let (world, _guard) = World::new(5).held();
+    for (node, ahead) in world.nodes.iter().zip([0, 1, 2, 3, 4]) {
+        node.jump(ahead * SECOND);
+    }
+    assert_told(&world, LockState::Held, 5, Some(8 * SECOND));
+    world.advance(8 * SECOND - MS);
+    assert_told(&world, LockState::Held, 3, Some(MS));
+    world.advance(MS);
+    assert_told(&world, LockState::Free, 2, None);
+}
+
+#[test]
+fn split_votes_are_no_lock_and_not_free() {
+    let world = World::new(5);
+    put(&world.nodes[..2], b"s3cret of one");
+    put(&world.nodes[2..4], b"s3cret of another");
+    let seen = look(&world, "r");
+    assert_eq!(told(&seen), (LockState::Unclear, 2, None));
+    let holder = |view: &&KeyState| match view {
+        KeyState::Held { holder, .. } => Some(holder.clone()),
+        _ => None,
+    };
+    let holders: Vec<_> = views(&seen).iter().filter_map(holder).collect();
+    assert!(holders[0] == holders[1] && holders[2] == holders[3], "who shares a holder is told");
+    assert!(holders[1] != holders[2], "and who does not");
+    let printed = format!("{seen} {seen:?}");
+    assert!(!printed.contains("s3cret"), "{printed}");
+    assert!(printed.contains("memory-4: holder 2, without a ttl; memory-5: free"), "{printed}");
+
+    // What a lost round has left on a minority does not make it held, nor keep others out.
+    world.nodes[2..4].iter().for_each(|node| node.expire("r"));
+    assert_told(&world, LockState::Free, 2, None);
+    let locked = world.try_lock(&world.manager());
+    assert!(locked.is_ok(), "it was told to be free: {locked:?}");
+}
+
+#[test]
+fn nodes_that_hang_cost_one_node_timeout_however_many() {
+    for hung in 1..=5 {
+        for fault in [Fault::Hung, Fault::Slow(3600 * SECOND), Fault::Late(3600 * SECOND)] {
+            let (world, _guard) = World::new(5).held();
+            world.inject(..hung, fault.clone());
+            let start = world.sim.elapsed();
+            let seen = look(&world, "r");
+            assert_eq!(world.sim.elapsed() - start, 500 * MS, "{hung} of 5: {fault:?}");
+            let is_silent = |view: &&&KeyState| matches!(view, KeyState::NoReply { .. });
+            assert_eq!(views(&seen).iter().filter(is_silent).count(), hung);
+            // The answers that were there at once have aged meanwhile.
+            let left = (hung <= 2).then_some(9_500 * MS);
+            assert_eq!(seen.time_left(), left, "{hung} of 5: {fault:?}");
+            // A check of all nodes costs no more.
+            let seen = world.run(world.manager().check());
+            assert_eq!(world.sim.elapsed() - start, 1_000 * MS, "{hung} of 5: {fault:?}");
+            let is_silent = |(_, problem): &(_, &Problem)| matches!(problem, Problem::NoReply { waited } if *waited == 500 * MS);
+            assert_eq!(seen.problems().filter(is_silent).count(), hung);
+            assert_eq!(seen.has_quorum(), hung <= 2);
+        }
+    }
+    let world = World::new(3);
+    world.inject(..1, Fault::Hung);
+    let manager = world.builder().node_timeout(70 * MS).build().unwrap();
+    world.run(manager.inspect("r")).unwrap();
+    assert_eq!(world.sim.elapsed(), 70 * MS, "the node timeout is the manager's");
+}
+
+/// Readers with a ttl each, in both orders, beside a node that is waited for.
+#[test]
+fn what_a_node_says_of_each_reader_ages_until_the_last_node_has_answered() {
+    for ttls in [[10_000, 3_600_000, 600], [600, 3_600_000, 10_000]] {
+        let world = World::complete(3);
+        let manager = world.manager();
+        let guards = ttls.map(|ttl| world.run(manager.read("r").ttl(ttl * MS)).unwrap());
+        world.catch_up();
+        world.inject(2.., Fault::Hung);
+        world.advance(200 * MS);
+        let seen = look(&world, "r");
+        let mut expected = ttls.map(|ttl| (ttl * MS).saturating_sub(700 * MS));
+        expected.sort_unstable();
+        for view in &views(&seen)[..2] {
+            let KeyState::Read { readers } = view else { panic!("{seen}") };
+            let mut left: Vec<Duration> = readers.iter().map(|one| one.time_left).collect();
+            left.sort_unstable();
+            assert_eq!(left, expected, "{ttls:?}: {seen}");
+        }
+        // The lock is held for as long as its last reader.
+        assert_eq!((seen.state(), seen.time_left()), (LockState::Held, Some(3_599_300 * MS)));
+        drop(guards);
+    }
+}
+
+#[test]
+fn a_value_that_is_no_lock_is_neither_held_nor_free() {
+    let world = World::new(3);
+    world.nodes.iter().for_each(|node| node.put("r", Value::List));
+    assert_told(&world, LockState::Unclear, 0, None);
+    let seen = look(&world, "r");
+    let is_told = |view: &&KeyState| matches!(view, KeyState::Failed(e) if e.kind() == BackendErrorKind::WrongType);
+    assert!(views(&seen).iter().all(is_told), "{seen}");
+    // A key of another program without a ttl is held for good.
+    put(&world.nodes, b"another program's");
+    let seen = look(&world, "r");
+    assert_eq!(told(&seen), (LockState::Held, 3, None));
+    assert_eq!(seen.to_string(), "held on 3 of 3 nodes, 2 needed, without a ttl");
+    for reply in ["NOAUTH Authentication required.", "LOADING", "NOPERM"] {
+        world.inject(.., failing(reply));
+        assert_told(&world, LockState::Unclear, 0, None);
+    }
+}
+
+/// Nor does one that is dropped leave anything behind.
+#[test]
+fn an_inspection_acquires_nothing_and_writes_nothing() {
+    let world = World::new(5);
+    let manager = world.manager();
+    let _guard = world.run(manager.lock(["r", "s"])).unwrap();
+    put(&world.nodes[3..], b"another program's");
+    world.nodes[4].put("s", Value::List);
+    let stored = || -> Vec<_> {
+        let of_node = |node: &MemoryNode| {
+            let kept = |key: Vec<u8>| (node.get(&key), node.time_left(&key), key);
+            node.keys().into_iter().map(kept).collect::<Vec<_>>()
+        };
+        world.nodes.iter().map(of_node).collect()
+    };
+    let (before, calls) = (stored(), world.log.calls());
+    for name in ["r", "s", "nobody's"] {
+        look(&world, name);
+    }
+    world.inject(.., Fault::Late(100 * MS));
+    let other = world.manager();
+    assert!(Box::pin(other.inspect("r")).now_or_never().is_none());
+    assert!(world.run(other.close(Duration::ZERO)).is_clean(), "nothing is left to do");
+    assert_eq!(stored(), before);
+    assert_eq!(world.log.calls(), calls, "no node was asked for a vote");
+}

@@ -1,0 +1,267 @@
+//! What a manager knows of its nodes without asking them.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quorate_core::backend::{Claim, Operation};
+use quorate_core::{
+    BackendError, BackendErrorKind, LockManager,
+    operators::{NodeReadiness, Readiness},
+};
+use quorate_memory::{Fault, Sim};
+use quorate_protocol::error_of_reply;
+
+use crate::backends::{Begins, begin};
+use crate::waiting::processes::{Quirk, Scene};
+use crate::world::{HOUR, MS, SECOND, World, failing};
+
+fn answering(known: &Readiness) -> Vec<bool> {
+    known.nodes().iter().map(|node| node.is_answering()).collect()
+}
+
+/// Locks and releases once.
+fn lock(world: &World, manager: &LockManager) {
+    if let Ok(guard) = world.run(manager.lock("r").no_wait()) {
+        let _ = world.run(guard.release());
+    }
+    world.advance(SECOND);
+}
+
+#[test]
+fn a_node_answers_lately_by_its_latest_call() {
+    for new in World::KINDS {
+        for fault in [Fault::Dead, Fault::Hung, failing("LOADING")] {
+            let world = new(3);
+            let manager = world.manager();
+            let is_known = |expected: [bool; 3]| {
+                let sent = world.log.calls().len();
+                let known = manager.readiness();
+                assert_eq!(answering(&known), expected, "{fault:?}");
+                let count = expected.iter().filter(|is| **is).count();
+                assert_eq!((known.answering(), known.has_quorum()), (count, count >= 2));
+                assert_eq!(world.log.calls().len(), sent, "a look without I/O");
+                known.to_string()
+            };
+            is_known([false; 3]);
+            lock(&world, &manager);
+            assert_eq!(is_known([true; 3]), "3 of 3 nodes answer, 2 needed");
+            // However long ago that was.
+            world.advance(HOUR);
+            is_known([true; 3]);
+            world.inject(1..2, fault.clone());
+            lock(&world, &manager);
+            assert_eq!(
+                is_known([true, false, true]),
+                "2 of 3 nodes answer, 2 needed; memory-2 does not"
+            );
+            world.inject(..2, fault.clone());
+            lock(&world, &manager);
+            is_known([false, false, true]);
+            world.heal();
+            world.advance(20 * SECOND);
+            lock(&world, &manager);
+            is_known([true; 3]);
+        }
+    }
+}
+
+#[test]
+fn a_node_is_named_with_the_time_of_its_last_answer() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    world.inject(2.., Fault::Dead);
+    lock(&world, &manager);
+    let last = |at: usize| manager.readiness().nodes()[at].last_answer();
+    assert_eq!([last(0), last(1), last(2)], [Some(SECOND), Some(SECOND), None]);
+    world.advance(HOUR);
+    assert_eq!(last(0), Some(HOUR + SECOND));
+    let names: Vec<String> =
+        manager.readiness().nodes().iter().map(|node| node.name().to_owned()).collect();
+    assert_eq!(names, ["memory-1", "memory-2", "memory-3"]);
+}
+
+/// A call may take up to a node timeout.
+#[test]
+fn a_call_in_flight_counts_after_a_node_timeout() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    lock(&world, &manager);
+    world.inject(..1, Fault::Hung);
+    let guard = world.lock(&manager);
+    for (passed, is_answering) in [(Duration::ZERO, true), (499 * MS, true), (MS, false)] {
+        world.advance(passed);
+        assert_eq!(answering(&manager.readiness()), [is_answering, true, true], "{passed:?}");
+    }
+    drop(guard);
+}
+
+/// A hint whose answer is not awaited any more, as each release over a pool may leave one: the node answers, and which
+/// server it is stays known.
+/// Rule W2.
+#[test]
+fn a_hint_that_is_given_up_says_nothing_of_its_node() {
+    let world = World::complete(3);
+    let [dropped, asked] = [(); 2].map(|()| Arc::<AtomicUsize>::default());
+    let nodes = world.nodes.iter().map(|node| {
+        let (dropped, asked) = (Arc::clone(&dropped), Arc::clone(&asked));
+        Begins::new(node, move |node, call, runtime| {
+            asked.fetch_add(call.asks_server().into(), Ordering::Relaxed);
+            if !matches!(call.operation(), Operation::Hint { .. }) {
+                return begin(node, call, runtime);
+            }
+            let dropped = Arc::clone(&dropped);
+            runtime.spawn(Box::pin(async move {
+                call.given_up().await;
+                dropped.fetch_add(1, Ordering::Relaxed);
+            }));
+            Ok(())
+        })
+    });
+    let manager = world.over(nodes.collect::<Vec<_>>());
+    // A process that locks again and again asks.
+    for _ in 0..4 {
+        world.run(world.run(manager.lock("r")).unwrap().release()).unwrap();
+    }
+    world.advance(SECOND);
+    assert!(dropped.load(Ordering::Relaxed) > 0);
+    assert_eq!(answering(&manager.readiness()), [true; 3]);
+    assert_eq!(asked.load(Ordering::Relaxed), 3, "in the first round only");
+}
+
+/// One call hangs, and the others are answered one after the other.
+#[test]
+fn a_node_that_answers_others_answers_however_long_one_call_waits() {
+    let world = World::complete(3);
+    let nodes = world.nodes.iter().map(|node| {
+        let kept = Mutex::new(Vec::new());
+        Begins::new(node, move |node, call, runtime| {
+            let hangs = |claim: &Claim| claim.keys()[0].as_bytes() == b"hangs";
+            match node.name() == "memory-2" && call.claim().is_some_and(hangs) {
+                true => kept.lock().unwrap().push(call),
+                false => return begin(node, call, runtime),
+            }
+            Ok(())
+        })
+    });
+    let manager = world.over(nodes.collect::<Vec<_>>());
+    lock(&world, &manager);
+    let _held = world.run(manager.lock("hangs").ttl(HOUR)).unwrap();
+    for _ in 0..10 {
+        world.advance(400 * MS);
+        assert_eq!(answering(&manager.readiness()), [true; 3]);
+        world.run(world.lock(&manager).release()).unwrap();
+        world.catch_up();
+    }
+    world.advance(499 * MS);
+    assert_eq!(answering(&manager.readiness()), [true; 3]);
+    world.advance(MS);
+    assert_eq!(answering(&manager.readiness()), [true, false, true]);
+    world.run(world.lock(&manager).release()).unwrap();
+    world.catch_up();
+    assert_eq!(answering(&manager.readiness()), [true; 3]);
+}
+
+/// While a node was away, none of its calls left, or each was lost. It has answered since, and nothing is in flight.
+#[test]
+fn a_manager_that_is_idle_after_an_outage_is_ready() {
+    for (outages, is_sent) in [(1, false), (3, false), (3, true)] {
+        let world = World::complete(3);
+        let is_away = Arc::<AtomicBool>::default();
+        let nodes = world.nodes.iter().map(|node| {
+            let is_away = Arc::clone(&is_away);
+            let is_second = node.name() == "memory-2";
+            Begins::new(node, move |node, call, runtime| {
+                if !(is_second && is_away.load(Ordering::Relaxed)) {
+                    return begin(node, call, runtime);
+                }
+                let error = BackendError::new(BackendErrorKind::Connection, "away");
+                if is_sent {
+                    call.answer(Err(error));
+                    return Ok(());
+                }
+                Err(call.not_sent(error))
+            })
+        });
+        let manager = world.over(nodes.collect::<Vec<_>>());
+        for _ in 0..outages {
+            is_away.store(true, Ordering::Relaxed);
+            lock(&world, &manager);
+            assert_eq!(answering(&manager.readiness()), [true, false, true]);
+            is_away.store(false, Ordering::Relaxed);
+            world.advance(20 * SECOND);
+            lock(&world, &manager);
+            for _ in 0..2 {
+                assert_eq!(answering(&manager.readiness()), [true; 3], "{outages}, {is_sent}");
+                world.advance(HOUR);
+            }
+        }
+        // A guard that is held keeps no node waiting, either.
+        let _guard = world.lock(&manager);
+        world.advance(SECOND);
+        assert_eq!(answering(&manager.readiness()), [true; 3]);
+        assert!(world.run(manager.close(SECOND)).is_clean());
+    }
+}
+
+/// So that a manager which has locked nothing yet can be ready.
+#[test]
+fn the_answers_to_a_check_count() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    world.inject(..1, Fault::Hung);
+    let _ = world.run(manager.check());
+    assert_eq!(answering(&manager.readiness()), [false, true, true]);
+    world.heal();
+    let _ = world.run(manager.check());
+    assert_eq!(answering(&manager.readiness()), [true; 3]);
+}
+
+/// Whether it may keep a wait queue says nothing of its votes, but whether a call to the queue is answered does.
+#[test]
+fn a_node_that_may_keep_no_wait_queue_answers() {
+    let lost = BackendError::new(BackendErrorKind::Connection, "on purpose");
+    for (error, answers) in [(error_of_reply("NOPERM no permission"), true), (lost, false)] {
+        let quirk = Quirk { queueing_fails: Some(error), ..Quirk::default() };
+        let scene = Scene::with(1, Sim::new(1), quirk);
+        let (holder, waiter) = (scene.process(), scene.process());
+        let _guard = scene.run(holder.lock("r")).unwrap();
+        scene.run(scene.run(waiter.lock("s")).unwrap().release()).unwrap();
+        let _waits = waiter.hold_once("r", MS);
+        let always = (0..1_000).all(|_| {
+            scene.advance(MS);
+            answering(&waiter.locks.readiness()) == [true]
+        });
+        assert_eq!(always, answers);
+    }
+}
+
+#[test]
+fn a_node_that_fails_has_a_reason_until_it_has_recovered() {
+    for (fault, reason) in [
+        (Fault::Dead, "connection refused"),
+        (Fault::Hung, "no reply"),
+        (failing("NOAUTH Authentication required."), "NOAUTH Authentication required."),
+    ] {
+        let world = World::complete(3);
+        let manager = world.manager();
+        let reasons = || {
+            let known = manager.readiness();
+            let reason = |node: &NodeReadiness| node.failure().map(ToString::to_string);
+            known.nodes().iter().map(reason).collect::<Vec<_>>()
+        };
+        lock(&world, &manager);
+        assert_eq!(reasons(), [None, None, None]);
+        world.inject(1..2, fault);
+        lock(&world, &manager);
+        lock(&world, &manager);
+        let failing = [None, Some(reason.to_owned()), None];
+        assert_eq!(reasons(), failing);
+        world.heal();
+        lock(&world, &manager);
+        assert_eq!(reasons(), failing, "it has answered once");
+        world.advance(5 * SECOND);
+        lock(&world, &manager);
+        assert_eq!(reasons(), [None, None, None]);
+    }
+}

@@ -1,0 +1,281 @@
+//! A holder that is asked to leave: what it is told, by whom, and when its lock is free.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use quorate_core::resource::Label;
+use quorate_memory::{Observed, SimClient};
+
+use super::*;
+use crate::world::{HOUR, MARGIN};
+
+/// A manager whose nodes push.
+fn pushing(world: &World, label: &str) -> LockManager {
+    seen_by(world, &world.sim.client(0), label)
+}
+
+fn seen_by(world: &World, client: &SimClient, label: &str) -> LockManager {
+    let nodes = world.nodes.iter().map(|node| node.pushing().seen_by(client));
+    LockManager::builder(nodes).runtime(client.clone()).label(label).build().unwrap()
+}
+
+/// A lock on "r" that is held for long enough to have been looked at.
+fn held(world: &World) -> LockGuard {
+    let guard = world.lock(&pushing(world, "holder"));
+    world.advance(150 * MS);
+    guard
+}
+
+fn revoke_by_admin(world: &World) -> Revocation {
+    world.run(pushing(world, "admin").revoke("r")).unwrap()
+}
+
+fn by(guard: &LockGuard, world: &World) -> Option<Label> {
+    world.run(guard.revoked()).unwrap()
+}
+
+/// The looks that reach a node are delayed.
+fn slow_looks(node: &MemoryNode, delay: Duration) {
+    node.add_rule(Rule::new(Effect::Delay { least: delay, most: delay }).on(Operation::Look));
+}
+
+#[test]
+fn a_revoke_asks_the_holder_to_leave_and_the_lock_is_free_when_he_has() {
+    for several in [false, true] {
+        let world = World::complete(3);
+        let names: &[&str] = if several { &["q", "r"] } else { &["r"] };
+        let guard = world.run(pushing(&world, "holder").lock(names)).unwrap();
+        guard.auto_renew();
+        world.advance(20 * SECOND);
+        let (at, end) = (world.sim.now(), guard.valid_until());
+        assert!(revoke_by_admin(&world).is_effective());
+        assert_eq!(by(&guard, &world).unwrap().as_str(), "admin");
+        assert_eq!(world.sim.now(), at, "without a wait for a renewal");
+        assert!(guard.is_valid() && guard.is_at_risk() && guard.valid_until() == end);
+        assert!(world.run(guard.at_risk()).unwrap() > Duration::ZERO);
+        let refused = world.run(guard.extend());
+        assert!(is_lost(&refused), "{refused:?}");
+        let refused = refused.unwrap_err();
+        assert!(refused.to_string().contains("revoked by \"admin\""), "{refused}");
+        world.run(guard.release()).unwrap();
+        assert_eq!(world.keys_left(), 0, "it is free");
+    }
+}
+
+#[test]
+fn a_lock_that_was_revoked_ends_at_its_end_and_says_who_did_it() {
+    let world = World::complete(5);
+    let guard = held(&world);
+    guard.auto_renew();
+    let end = guard.valid_until();
+    revoke_by_admin(&world);
+    let lost = world.run(guard.lost());
+    assert_eq!(world.sim.now(), end);
+    let LeaseEnd::Revoked { by: Some(label), .. } = &lost else { panic!("{lost}") };
+    assert_eq!(label.as_str(), "admin");
+    world.advance(SECOND);
+    drop(guard);
+    assert_eq!(world.keys_left(), 0);
+}
+
+/// The holder has the lock on three of five nodes, and another had the first word on the others.
+#[test]
+fn a_holder_that_has_no_node_to_spare_is_asked_as_well() {
+    let world = World::complete(5);
+    world.occupy(3..);
+    let guard = held(&world);
+    world.nodes[3..].iter().for_each(|node| node.expire("r"));
+    world.nodes[1..].iter().for_each(cut_off);
+    revoke_by_admin(&world);
+    assert!(guard.is_valid(), "one node and no more did it, and no extension can win");
+    assert_eq!(by(&guard, &world).unwrap().as_str(), "admin");
+    world.run(guard.release()).unwrap();
+    assert_eq!(world.keys_left(), 0);
+}
+
+#[test]
+fn a_lock_that_was_deleted_or_forgotten_ends_at_once() {
+    type Takes<'a> = &'a dyn Fn(&World);
+    let deletes: Takes<'_> = &|world| drop(world.run(pushing(world, "admin").delete("r")).unwrap());
+    let expires: Takes<'_> = &|world| world.nodes[1..].iter().for_each(|node| node.expire("r"));
+    let flushes: Takes<'_> = &|world| world.nodes[..2].iter().for_each(MemoryNode::flush);
+    for (takes, is_renewed) in
+        [deletes, expires, flushes].into_iter().flat_map(|it| [(it, false), (it, true)])
+    {
+        let world = World::complete(3);
+        let guard = held(&world);
+        if is_renewed {
+            guard.auto_renew();
+            world.advance(20 * SECOND);
+        }
+        let at = world.sim.now();
+        takes(&world);
+        let lost = world.run(guard.lost());
+        assert!(matches!(lost, LeaseEnd::NotHeld(_)), "{lost}");
+        assert_eq!(world.sim.now(), at, "no renewal told it");
+    }
+}
+
+#[test]
+fn a_revoked_lock_that_is_deleted_ends_at_once() {
+    let world = World::complete(3);
+    let guard = held(&world);
+    revoke_by_admin(&world);
+    assert!(guard.is_valid());
+    drop(world.run(pushing(&world, "admin").delete("r")).unwrap());
+    assert!(matches!(world.run(guard.lost()), LeaseEnd::Revoked { .. }));
+    assert_eq!(world.holders("r"), 0);
+}
+
+#[test]
+fn p1_a_push_alone_ends_nothing() {
+    let world = World::complete(3);
+    let guard = held(&world);
+    guard.auto_renew();
+    let end = guard.valid_until();
+    world.nodes.iter().for_each(|node| slow_looks(node, 50 * MS));
+    for _ in 0..5 {
+        world.nodes.iter().for_each(MemoryNode::push_for_nothing);
+        world.advance(60 * MS);
+        assert!(guard.is_valid() && !guard.is_at_risk() && guard.valid_until() == end);
+    }
+    // One node is a minority, and what it says is no vote.
+    world.nodes[0].expire("r");
+    world.advance(SECOND);
+    assert!(guard.is_valid() && !guard.is_at_risk());
+    world.advance(20 * SECOND);
+    assert!(guard.is_valid());
+}
+
+#[test]
+fn p2_a_push_that_is_lost_or_late_leaves_it_to_the_renewal() {
+    let late = Effect::Delay { least: 30 * SECOND, most: 30 * SECOND };
+    // With the third the push comes, and the look is not answered.
+    for effect in [Effect::DropReply, late, Effect::DropRequest] {
+        let world = World::complete(3);
+        let guard = held(&world);
+        guard.auto_renew();
+        world.nodes.iter().for_each(|node| node.add_rule(Rule::new(effect).on(Operation::Look)));
+        let at = world.sim.now();
+        revoke_by_admin(&world);
+        assert_eq!(by(&guard, &world).unwrap().as_str(), "admin");
+        assert!(world.sim.now() - at <= 5 * SECOND, "at the next renewal");
+        world.run(guard.release()).unwrap();
+        assert_eq!(world.keys_left(), 0);
+        world.advance(HOUR);
+    }
+}
+
+/// A manager of one node that pushes, the node, and how often it was looked at.
+fn counted(world: &World) -> (LockManager, MemoryNode, Arc<AtomicUsize>) {
+    let (node, looks) = (world.nodes[0].pushing(), Arc::<AtomicUsize>::default());
+    let seen = Arc::clone(&looks);
+    node.observe(move |observed| {
+        if let Observed::Sent { operation: Operation::Look, .. } = observed {
+            seen.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (world.over([node.clone()]), node, looks)
+}
+
+#[test]
+fn p3_a_node_that_pushes_for_nothing_is_looked_at_once_a_second() {
+    let world = World::complete(1);
+    let (locks, node, looks) = counted(&world);
+    let guard = world.run(locks.lock("r").ttl(HOUR)).unwrap();
+    world.advance(150 * MS);
+    assert_eq!(looks.swap(0, Ordering::Relaxed), 1);
+    for _ in 0..1000 {
+        node.push_for_nothing();
+        world.advance(10 * MS);
+    }
+    let looked = looks.load(Ordering::Relaxed);
+    assert!((9..=11).contains(&looked), "{looked} in ten seconds");
+    assert!(guard.is_valid());
+}
+
+#[test]
+fn a_lock_that_is_released_within_100_ms_is_not_looked_at() {
+    let world = World::complete(1);
+    let (locks, _, looks) = counted(&world);
+    for (hold, looked) in [(Duration::ZERO, 0), (99 * MS, 0), (101 * MS, 1), (3 * SECOND, 1)] {
+        let guard = world.lock(&locks);
+        world.advance(hold);
+        world.run(guard.release()).unwrap();
+        world.advance(SECOND);
+        assert_eq!(looks.swap(0, Ordering::Relaxed), looked, "{hold:?}");
+    }
+}
+
+#[test]
+fn v8_a_mark_frees_nothing() {
+    let world = World::complete(3);
+    let guard = held(&world);
+    let other = pushing(&world, "another");
+    let held_by = |locks: &LockManager| world.run(locks.lock("r").no_wait()).unwrap_err();
+    revoke_by_admin(&world);
+    assert!(held_by(&other).to_string().contains("revoked by admin"), "{}", held_by(&other));
+    world.run(other.read("r").no_wait()).unwrap_err();
+    let waits = world.run(other.lock("r").timeout(SECOND));
+    assert!(waits.unwrap_err().to_string().contains("held"));
+    assert!(guard.is_valid());
+    world.run(guard.release()).unwrap();
+    drop(world.lock(&other));
+}
+
+#[test]
+fn v9_only_the_release_of_the_value_that_was_revoked_frees_its_mark() {
+    for asks in 1..3 {
+        let world = World::complete(3);
+        let guard = held(&world);
+        for _ in 0..asks {
+            revoke_by_admin(&world);
+        }
+        let marks = values(&world);
+        // Each of these releases on all nodes.
+        for _ in 0..3 {
+            world.try_lock(&pushing(&world, "another")).unwrap_err();
+            world.catch_up();
+        }
+        assert_eq!(values(&world), marks);
+        world.run(guard.release()).unwrap();
+        assert_eq!(world.keys_left(), 0, "asked {asks} times");
+    }
+}
+
+#[test]
+fn v10_after_an_effective_revoke_the_end_of_the_lease_does_not_move() {
+    for reached in 2..=3 {
+        let world = World::complete(3);
+        let guard = held(&world);
+        guard.auto_renew();
+        world.advance(3 * SECOND);
+        world.nodes[reached..].iter().for_each(cut_off);
+        let (end, revocation) = (guard.valid_until(), revoke_by_admin(&world));
+        assert!(revocation.is_effective(), "{revocation}");
+        let free_at = world.sim.now() + revocation.free_in();
+        by(&guard, &world);
+        for _ in 0..20 {
+            world.run(guard.extend()).unwrap_err();
+            world.advance(100 * MS);
+            assert_eq!(guard.valid_until(), end);
+        }
+        world.run(guard.lost());
+        assert_eq!(world.sim.now(), end);
+        assert!(end + MARGIN <= free_at && world.holders("r") >= 2);
+    }
+}
+
+/// The holder's process is paused: it hears the push when it goes on, and leaves in time or not at all.
+#[test]
+fn a_holder_that_was_stopped_hears_it_when_it_goes_on() {
+    let world = World::complete(3);
+    let client = world.sim.client(0);
+    let guard = world.lock(&seen_by(&world, &client, "holder"));
+    world.advance(150 * MS);
+    client.pause(2 * SECOND);
+    revoke_by_admin(&world);
+    world.advance(SECOND);
+    assert!(!guard.is_at_risk());
+    world.advance(SECOND);
+    assert!(by(&guard, &world).is_some());
+}

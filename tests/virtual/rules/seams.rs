@@ -1,0 +1,7 @@
+//! Where code of users meets ours: backends, runtimes, recorders, and futures that are dropped.
+
+mod async_methods;
+mod cancel_safety;
+mod going_away;
+mod inside_begin;
+mod kept_calls;

@@ -1,0 +1,317 @@
+//! The local queue: the tasks of one manager that want the same key, and what their waits return.
+
+use std::future::IntoFuture;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{join, join_all};
+use quorate_core::{LockError, Runtime};
+use quorate_memory::{Fault, Operation};
+
+use crate::waiting::processes::Scene;
+use crate::world::{MS, SECOND, World};
+
+#[test]
+fn tasks_of_one_manager_have_the_lock_in_the_order_in_which_they_came() {
+    for world in World::kinds(5) {
+        let manager = world.manager();
+        let held = world.lock(&manager);
+        let served: Arc<Mutex<Vec<u32>>> = Arc::default();
+        for number in 0..20 {
+            let (request, served, sim) =
+                (manager.lock("r"), Arc::clone(&served), world.sim.clone());
+            world.sim.spawn(Box::pin(async move {
+                let guard = request.await.unwrap();
+                served.lock().unwrap().push(number);
+                sim.sleep(10 * MS).await;
+                guard.release().await.unwrap();
+            }));
+            world.catch_up();
+        }
+        let before = world.log.operations().len();
+        world.advance(SECOND);
+        assert_eq!(world.log.operations().len(), before, "a task behind a guard sends nothing");
+        world.run(held.release()).unwrap();
+        world.advance(SECOND);
+        assert_eq!(*served.lock().unwrap(), (0..20).collect::<Vec<_>>());
+        assert_eq!(world.keys_left(), 0);
+    }
+}
+
+/// Requests that want the same keys, named in another order, and some of one key.
+#[test]
+fn requests_for_the_same_names_in_any_order_wait_in_no_circle() {
+    for world in World::kinds(3) {
+        let (manager, sim) = (world.manager(), &world.sim);
+        let work = |names: &'static [&'static str]| {
+            let manager = manager.clone();
+            async move {
+                for _ in 0..20 {
+                    let guard = manager.lock(names).await.unwrap();
+                    sim.sleep(MS).await;
+                    guard.release().await.unwrap();
+                }
+            }
+        };
+        let all: [&[&str]; 6] =
+            [&["a", "b"], &["b", "a"], &["a"], &["b"], &["b", "c"], &["c", "a"]];
+        world.run(join_all(all.map(work)));
+        assert!(sim.elapsed() < SECOND, "{:?}", sim.elapsed());
+    }
+}
+
+#[test]
+fn a_request_for_several_keys_has_its_turn_when_it_is_first_for_each() {
+    let world = World::complete(3);
+    let (manager, sim) = (world.manager(), &world.sim);
+    let [a, b] = ["a", "b"].map(|name| world.run(manager.lock(name)).unwrap());
+    let mut both = world.begun(manager.lock(["a", "b"]));
+    // It came later for one of them.
+    let mut behind = world.begun(manager.lock("a"));
+    drop(a);
+    world.catch_up();
+    assert!(sim.block_on_for(both.as_mut(), 1).is_none(), "it is not first for b");
+    assert!(sim.block_on_for(behind.as_mut(), 1).is_none(), "it is behind the other for a");
+    drop(b);
+    let guard = world.run(both).unwrap();
+    assert!(sim.block_on_for(behind.as_mut(), 1).is_none());
+    drop(guard);
+    assert!(world.run(behind).unwrap().is_valid());
+    assert_eq!(sim.elapsed(), Duration::ZERO);
+}
+
+fn assert_local(error: &LockError) {
+    assert!(error.is_held() && error.failure().unwrap().is_local(), "{error}");
+    assert!(
+        error.to_string().ends_with(": held by another guard or waiter of this manager"),
+        "{error}"
+    );
+}
+
+/// Rule A4.
+#[test]
+fn no_wait_fails_at_once_where_a_guard_or_a_waiter_of_this_manager_is_in_the_way() {
+    for is_held_here in [true, false] {
+        let world = World::complete(3);
+        let (manager, sim) = (world.manager(), &world.sim);
+        let other = if is_held_here { manager.clone() } else { world.manager() };
+        let _held = world.run(other.lock("a").ttl(60 * SECOND)).unwrap();
+        let _waits = (!is_held_here).then(|| world.begun(manager.lock("a")));
+        world.inject(.., Fault::Slow(100 * MS));
+        let (before, start) = (world.log.operations().len(), sim.elapsed());
+        for names in [&["a"][..], &["b", "a"]] {
+            assert_local(&world.run(manager.lock(names).no_wait()).unwrap_err());
+        }
+        assert_eq!((world.log.operations().len(), sim.elapsed()), (before, start));
+    }
+}
+
+/// For a node timeout at most.
+#[test]
+fn no_wait_waits_for_a_release_in_flight() {
+    for (world, is_polled) in
+        World::KINDS.into_iter().flat_map(|world| [(world, false), (world, true)])
+    {
+        let world = world(3);
+        let (manager, sim) = (world.manager(), &world.sim);
+        let held = world.lock(&manager);
+        world.inject(.., Fault::Slow(100 * MS));
+        // A release goes on when its future is dropped.
+        match is_polled {
+            true => assert!(sim.block_on_for(held.release(), 1).is_none()),
+            false => drop(held),
+        }
+        let next = world.try_lock(&manager).unwrap();
+        assert!(next.is_valid());
+        assert!(sim.elapsed() <= 300 * MS, "{:?}", sim.elapsed());
+        world.inject(.., Fault::Hung);
+        drop(next);
+        let start = sim.elapsed();
+        let error = world.try_lock(&manager).unwrap_err();
+        assert!(matches!(error, LockError::NoQuorum(_)), "{error}");
+        // The release, its own round, and the answers to the undo.
+        let took = sim.elapsed() - start;
+        assert!(took >= 500 * MS && took <= 1_500 * MS, "{took:?}");
+    }
+}
+
+#[test]
+fn a_waiter_in_the_local_queue_keeps_its_deadline() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    let _held = world.lock(&manager);
+    let waits = (1..=3).map(|n| manager.lock("r").timeout(n * 100 * MS).into_future());
+    let timed = waits.map(|wait| wait.map(|lost| (lost, world.sim.elapsed())));
+    for (number, (lost, at)) in (1..).zip(world.run(join_all(timed))) {
+        assert_local(&lost.unwrap_err());
+        assert_eq!(at, number * 100 * MS);
+    }
+}
+
+#[test]
+fn an_outage_is_reported_to_a_waiter_whose_turn_comes_late() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    let _guard = world.lock(&manager);
+    let nodes = world.nodes.clone();
+    world.later(5 * SECOND, move || nodes.iter().for_each(|node| node.inject(Fault::Down)));
+    let waited = world.run(manager.lock("r").timeout(20 * SECOND));
+    assert!(matches!(waited, Err(LockError::NoQuorum(_))), "{waited:?}");
+    // Its only round ends at its deadline, and takes a node timeout. Before it, the release took as long.
+    for world in World::kinds(3) {
+        let manager = world.manager();
+        let guard = world.lock(&manager);
+        let waits = world.begun(manager.lock("r").timeout(6 * SECOND));
+        world.advance(5 * SECOND);
+        world.inject(.., Fault::Hung);
+        drop(guard);
+        let waited = world.run(waits);
+        assert!(matches!(waited, Err(LockError::NoQuorum(_))), "{waited:?}");
+    }
+}
+
+/// Its end is seen in the queue of one of its keys only, and is one release all the same.
+#[test]
+fn an_expired_lock_of_several_keys_is_outlived_by_a_task_that_wants_any_of_them() {
+    for (wanted, other) in [("a", "b"), ("b", "a")] {
+        let world = World::complete(3);
+        let manager = world.manager();
+        std::mem::forget(world.run(manager.lock(["a", "b"]).ttl(2 * SECOND)).unwrap());
+        let refused = world.run(manager.lock(wanted).timeout(1_700 * MS)).unwrap_err();
+        assert!(refused.is_held(), "{refused}");
+        let guard = world.run(manager.lock(wanted)).unwrap();
+        assert!(guard.is_valid());
+        let elapsed = world.sim.elapsed();
+        assert!(elapsed <= 2 * SECOND + MS, "{wanted}: {elapsed:?}");
+        drop(world.run(manager.lock(other).no_wait()).unwrap());
+        world.catch_up();
+        let releases = world.log.count("release");
+        assert_eq!(releases, 6, "one for {other} as well, and one for both before");
+    }
+}
+
+/// A lock that this manager adopted takes no ticket: another process may have it any time.
+#[test]
+fn a_lock_that_was_adopted_is_waited_for_at_the_nodes() {
+    let world = World::complete(3);
+    let record = world.detached();
+    let manager = world.manager();
+    let adopted = world.run(manager.adopt(&record)).unwrap();
+    let lost = world.run(manager.lock("r").timeout(SECOND)).unwrap_err();
+    assert!(lost.is_held() && !lost.failure().unwrap().is_local(), "{lost}");
+    let next = manager.lock("r").timeout(SECOND).into_future();
+    let (next, released) = world.run(join(next, adopted.release()));
+    assert!(next.is_ok() && released.is_ok());
+}
+
+/// For the release of this manager, the gate decides, and over pools each node.
+#[test]
+fn the_next_task_acquires_once_the_gate_has_answered_the_release() {
+    // Where no gate can say that others wait, the acquire leaves right behind the release.
+    for (world, least) in World::kinds(5).into_iter().zip([10, 5, 10]) {
+        let manager = world.manager();
+        let held = world.lock(&manager);
+        world.inject(.., Fault::Slow(5 * MS));
+        let next = world.begun(manager.lock("r"));
+        drop(held);
+        assert!(world.run(next).unwrap().is_valid());
+        let took = world.sim.elapsed();
+        assert!(took >= least * MS && took < least * MS + MS / 10, "{took:?} for {least} ms");
+    }
+}
+
+/// A node that is not the gate never answers the release.
+#[test]
+fn the_next_task_waits_for_no_node_but_the_gate() {
+    let is_fast = |hung: usize| {
+        let world = World::complete(5);
+        let manager = world.manager();
+        let held = world.lock(&manager);
+        world.inject(.., Fault::Slow(5 * MS));
+        world.inject(hung..=hung, Fault::Hung);
+        let next = world.begun(manager.lock("r"));
+        drop(held);
+        assert!(world.run(next).unwrap().is_valid());
+        world.sim.elapsed() < 11 * MS
+    };
+    assert_eq!((0..5).filter(|hung| is_fast(*hung)).count(), 4);
+    // If the gate says that others wait, the next task joins them at once.
+    let scene = Scene::new(5);
+    let (process, other) = (scene.process(), scene.process());
+    let held = scene.run(process.lock("r")).unwrap();
+    let _others = other.hold_once("r", SECOND);
+    let _next = process.hold_once("r", MS);
+    scene.advance(SECOND);
+    let gate = scene.gate("r");
+    scene.nodes[(gate + 1) % 5].inject(Fault::Hung);
+    drop(held);
+    scene.advance(100 * MS);
+    assert_eq!(scene.gate("r"), gate);
+}
+
+/// A process that locks a name again within a second asks the gate whether others wait, behind a release in 100 ms.
+#[test]
+fn a_process_alone_seldom_asks_the_gate() {
+    for (pause, hints) in [(2 * SECOND, 0), (200 * MS, 9), (50 * MS, 5)] {
+        let scene = Scene::new(3);
+        let process = scene.process();
+        for _ in 0..10 {
+            let guard = scene.run(process.lock("r")).unwrap();
+            scene.run(guard.release()).unwrap();
+            scene.advance(pause);
+        }
+        assert_eq!(scene.count(Operation::Hint), hints, "every {pause:?}");
+    }
+}
+
+#[test]
+fn tasks_that_cannot_be_served_in_time_do_not_ask_the_nodes() {
+    let world = World::in_order(3);
+    world.inject(.., Fault::Slow(MS));
+    let (manager, sim) = (world.manager(), &world.sim);
+    let locks = (0..1000).map(|_| async {
+        let guard = manager.lock("r").timeout(SECOND).await?;
+        sim.sleep(MS).await;
+        guard.release().await.ok();
+        Ok::<_, LockError>(())
+    });
+    let ended = world.run(join_all(locks));
+    let had = ended.iter().filter(|ended| ended.is_ok()).count();
+    assert!(had > 100 && had < 960, "some had it, some had not: {had}");
+    let asked = world.log.count("acquire") / 3;
+    assert!(asked <= had + 2, "{asked} rounds for {had} locks");
+    for error in ended.into_iter().filter_map(Result::err) {
+        assert!(error.is_held(), "{error}");
+    }
+}
+
+#[test]
+fn a_turn_that_comes_just_before_the_deadline_is_no_outage() {
+    for (timeout, at) in (80..105).flat_map(|at| [(100, at), (2_000, 1_900 + at)]) {
+        let world = World::complete(3);
+        world.inject(.., Fault::Slow(3 * MS));
+        let manager = world.manager();
+        let guard = world.lock(&manager);
+        world.advance(10 * MS);
+        let (sim, start) = (world.sim.clone(), world.sim.now());
+        let releases = async {
+            sim.sleep(at * MS).await;
+            guard.release().await.unwrap();
+        };
+        let waits = async {
+            let waited = manager.lock("r").timeout(timeout * MS).await;
+            (waited, sim.now() - start)
+        };
+        let (_, (waited, took)) = world.run(join(releases, waits));
+        // The release and the acquire take 3 ms each.
+        if at + 6 != timeout {
+            assert_eq!(waited.is_ok(), at + 6 < timeout, "{at} ms of {timeout}: {waited:?}");
+        }
+        // And as long as its round for the undo (C8).
+        assert!(took <= (timeout + 3) * MS, "{at}: {took:?} for {timeout} ms");
+        if let Err(error) = waited {
+            assert!(error.is_held(), "{at}: {error}");
+        }
+    }
+}
