@@ -232,7 +232,9 @@ impl Actor for State {
             self.decided(attempt, decision, now, effects);
             effects.is_changed = true;
         }
-        self.end_renewal(attempt, effects);
+        if self.renewal.is_some() {
+            self.end_renewal(attempt, effects);
+        }
         if telemetry::IS_ON {
             let is_held = attempt.won.get().is_some() && attempt.end.ended().is_none();
             if std::mem::replace(&mut self.is_counted, is_held) != is_held {

@@ -10,7 +10,7 @@ use futures_util::future::{FutureExt, join_all, poll_immediate};
 
 use super::back_off::back_off;
 use super::replicas::Replicas;
-use super::split;
+use super::split::MOST_ROUNDS;
 use super::wanted::Wanted;
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
@@ -131,7 +131,7 @@ impl<'a> Rounds<'a> {
 
     /// Makes one attempt, which has the turn until it is lost. A contested round does not wait for slow nodes.
     pub(super) async fn run(&mut self, keys: Arc<[Key]>) -> Result<Round, LockError> {
-        if self.late_answers_are_final() {
+        if self.has_lost() && self.late_answers_are_final() {
             return Ok(Round::Final);
         }
         let attempt = self.begin(keys)?;
@@ -149,8 +149,7 @@ impl<'a> Rounds<'a> {
 
     fn begin(&mut self, keys: Arc<[Key]>) -> Result<Arc<Attempt>, LockError> {
         let claim = self.wanted.claim(self.cluster(), keys)?;
-        let haste = split::haste(self.lost);
-        let options = self.wanted.options(self.cluster(), self.deadline, haste)?;
+        let options = self.wanted.options(self.cluster(), self.deadline, haste(self.lost))?;
         let (turn, now) = (take(&mut self.turn), self.now());
         self.note_awaited();
         let begun = Attempt::begin(self.manager, claim, options, turn, now);
@@ -250,6 +249,14 @@ impl<'a> Rounds<'a> {
     pub(super) const fn attempt(&self) -> Option<&Arc<Attempt>> {
         self.attempt.as_ref()
     }
+}
+
+/// How long a contested round goes on for slow nodes, in the first round.
+const LEAST_HASTE: Duration = Duration::from_millis(2);
+
+/// The same for the round behind `lost` others. It doubles, so that nodes that are all slow do not lose every round.
+fn haste(lost: u32) -> Duration {
+    LEAST_HASTE * (1 << lost.min(MOST_ROUNDS))
 }
 
 /// The output of `something`; `None` at the deadline, and an error once the manager is closed.

@@ -14,9 +14,6 @@ use crate::seam::backend::Holder;
 /// How many rounds are split before the lock counts as held.
 pub(super) const MOST_ROUNDS: u32 = 10;
 
-/// How long a contested round goes on for slow nodes, in the first round.
-const LEAST_HASTE: Duration = Duration::from_millis(2);
-
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -56,12 +53,6 @@ pub(super) fn verdict(own: &Token, failure: &QuorumFailure, node_timeout: Durati
         None => Split::Later,
         Some(_) => Split::First,
     }
-}
-
-/// How long the next round goes on for slow nodes, once it is contested. It doubles, so that nodes that are all slow do
-/// not lose every round.
-pub(super) fn haste(rounds: u32) -> Duration {
-    LEAST_HASTE * (1 << rounds.min(MOST_ROUNDS))
 }
 
 /// How long to wait after round number `rounds`, for all contenders but the first.
