@@ -27,18 +27,18 @@
 //! | 7 | [`manager/request`](LockRequest) | what a user asks for; awaited, it gives a guard |
 //! | 7 | [`manager/guard`](LockGuard) | the RAII value that releases on drop |
 //! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
-//! | 6 | `acquire` | a loop for each kind of request: rounds at the nodes, and the waits between them |
+//! | 6 | `acquire` | a loop for each kind of request: `plain` (waits), `trying` (waits for no holder), `any` (one of several names, so permits too), `readers`; `rounds` is what all share, and its `Drop` is a dropped request |
 //! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it; decides nothing |
 //! | 5 | `attempt` | the life of one token: each reply, due time and wish is one input, handled at once; in it `renewing`, `keep` and `risk` (a failed extension, a revoke) |
 //! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key |
-//! | 4 | `turns/readers` | the readers of a manager that wait: those of one lock share an entry |
+//! | 4 | `turns/readers` | the readers of a manager that wait: they take no ticket, and those of one lock share an entry |
 //! | 4 | `turns/remote_wait` | the wait between processes for one key |
 //! | 3 | `cluster/shell` | the machine room of an attempt and of a wait: input, follow, effects, and who waits |
 //! | 3 | `cluster` | what all floors above share: settings, runtime, nodes, open attempts |
 //! | 3 | `cluster/nodes` | the configured nodes, with the health and the server id of each |
 //! | 3 | `cluster/attempts` | all attempts and waits that are not over, and the timekeeper |
 //! | 3 | `cluster/shell/wakers` | the tasks that wait for a change of one state |
-//! | 3 | `cluster/shell/late` | a mutex that a reply never waits for: what comes while it is locked stands in a list |
+//! | 3 | `cluster/shell/late` | the mutex of the shell: a reply never waits for it, and stands in a list while it is locked. A reply *after the decision* is an input as any other (C4) |
 //! | 2 | [`telemetry`] | events and figures |
 //! | 2 | `config` | the settings, checked |
 //! | 2 | [`error`] | one error per operation |
@@ -48,9 +48,10 @@
 //! | 0 | [`resource`] | names, keys and tokens |
 //! | 0 | [`algorithm`] | the pure machines: no async, no clock, no randomness, no I/O |
 //!
-//! To learn how a lock works, read `docs/how-it-works.md` of this crate, then
-//! `acquire/plain.rs`, [`algorithm::attempt`] and `attempt.rs`. Codes such as C3 are the rules of `tests/RULES.md`. The
-//! *gate* is the node that keeps the wait queue of a lock.
+//! To learn how a lock works, read `docs/how-it-works.md` of this crate, then `acquire.rs`, `acquire/plain.rs`,
+//! [`algorithm::attempt`] and `attempt.rs`. A table on that page says where each event is handled. Codes such as C3 are
+//! the rules of `tests/RULES.md`. The *gate* is the node that keeps the wait queue of a lock. A *pool* is a node, or a
+//! manager with such a node, that does not keep the order of calls.
 //!
 //! # Invariants
 //!

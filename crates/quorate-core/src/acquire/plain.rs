@@ -5,7 +5,7 @@
 //! the first if other processes wait, it waits for its turn in the wait queue of its first key, which a node keeps. On a
 //! free lock it waits for its round alone.
 //!
-//! While an attempt runs, it has the tickets. It keeps them with a win, and gives them on behind its releases.
+//! While an attempt runs, the attempt has the tickets. It keeps them with a win, and gives them on behind its releases.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::turns::tickets::Inner;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future releases in the background what was acquired, and gives the tickets on.
+/// Dropping the future releases in the background what was acquired, and gives the tickets on, by `Rounds::drop`.
 pub(super) async fn acquire(
     manager: &Arc<Inner>,
     wanted: &Wanted,
