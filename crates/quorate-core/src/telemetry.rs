@@ -18,6 +18,7 @@
 //! | `node list changed` | info | the nodes of a group of clients are others than `node` kept until now | `group`, `node`, `before`, `now` |
 //! | `process stopped` | warn | a timer of a manager is late by more than a node timeout | `late` |
 //! | `lost` | warn | a lease ends before its holder released it | `keys`, `reason`, `held`, `error` |
+//! | `revoked` | info | a lease is valid for the time `left`, and its lock was revoked, `by` the process with that label if it has one | `keys`, `by`, `left` |
 //! | `not kept` | warn | a lock was to stay on the nodes after its lease, and no quorum keeps it | `keys`, `error` |
 //! | `not leading` | warn | `lead` cannot acquire its lock, and tries again after `pause` | `keys`, `pause`, `error` |
 //! | `acquired` | debug | a lock is acquired | `keys`, `waited`, `left` |
@@ -62,7 +63,7 @@
 //! | `quorate_acquired_total` | counter | | locks acquired |
 //! | `quorate_not_acquired_total` | counter | `reason` | requests that failed: `held`, `no_quorum`, `too_many_waiters`, `same_server`, `closed`, `entropy`, `invalid` |
 //! | `quorate_rounds_lost_total` | counter | `reason` | first rounds lost: `held`, `no_quorum`, `expired` |
-//! | `quorate_lost_total` | counter | `reason` | leases that ended before they were released: `expired`, `not_held`, `hold_limit`, `closed` |
+//! | `quorate_lost_total` | counter | `reason` | leases that ended before they were released: `expired`, `not_held`, `hold_limit`, `revoked`, `closed` |
 //! | `quorate_extensions_total` | counter | `outcome` | extensions, renewals included: `extended`, `failed` |
 //! | `quorate_releases_total` | counter | `outcome` | `released`, `lost`, `unconfirmed`, or `dropped` for a dropped guard |
 //! | `quorate_leases` | gauge | | leases held now, of all managers |

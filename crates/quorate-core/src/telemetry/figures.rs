@@ -28,7 +28,7 @@ const NEWS: [(&str, &[&str]); 2] = [
         NOT_ACQUIRED,
         &["held", "no_quorum", "too_many_waiters", "same_server", "closed", "entropy", "invalid"],
     ),
-    (LOST, &["expired", "not_held", "hold_limit", "closed"]),
+    (LOST, &["expired", "not_held", "hold_limit", "revoked", "closed"]),
 ];
 
 /// Describes the metrics, and begins the series of which one more is news with zero.

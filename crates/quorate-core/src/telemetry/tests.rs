@@ -15,7 +15,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
-use crate::resource::Resource;
+use crate::resource::{Label, Resource};
 use crate::seam::backend::BackendErrorKind;
 
 const MS: Duration = Duration::from_millis(1);
@@ -148,6 +148,7 @@ fn everything() {
     extended(keys, MS, MS);
     not_extended(keys, MS, MS, &"1 of 3");
     lost(keys, "expired", MS, &"it has expired");
+    revoked(keys, Some(&Label::new("ops").unwrap()), MS);
     released(keys, "unconfirmed", Some(MS), MS, MS, Some(&"1 of 3"));
     detached(keys, MS);
     kept(keys, MS);
