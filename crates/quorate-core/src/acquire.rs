@@ -8,8 +8,7 @@
 //!
 //! `plain` is the loop of a lock that waits: read it first. `trying` is that of a lock that waits for no holder, `any` that
 //! of one of several names, `readers` that of a reader. `rounds` is what all have. `back_off` is a wait without a wait
-//! queue, `split` judges a lost round of a request that waits for no holder, `wanted` is what was asked for, and
-//! `replicas` remembers nodes that were no primaries.
+//! queue, `wanted` is what was asked for, and `replicas` remembers nodes that were no primaries.
 
 mod any;
 mod back_off;
@@ -17,7 +16,6 @@ mod plain;
 mod readers;
 mod replicas;
 mod rounds;
-mod split;
 mod trying;
 mod wanted;
 

@@ -49,7 +49,7 @@ pub(super) async fn acquire(
                 return choice.rounds.finish().await;
             }
             Round::Lost => {
-                choice.rounds.leave_turn();
+                choice.leave_turn();
                 if !wanted.waits() && !choice.rounds.is_held() {
                     break;
                 }
@@ -103,6 +103,14 @@ impl<'a> Choosing<'a> {
         wait.into_iter().for_each(|wait| wait.input(WaitInput::Won));
     }
 
+    /// The undo of the lost round gives the turn on, and the request takes another one.
+    fn leave_turn(&mut self) {
+        let turn = take(&mut self.rounds.turn);
+        if let Some(attempt) = self.rounds.attempt() {
+            attempt.leave_with(turn);
+        }
+    }
+
     /// Ends the request without a lock.
     async fn give_up(&mut self) -> LockError {
         let wait = self.wait();
@@ -119,7 +127,10 @@ impl<'a> Choosing<'a> {
         let (rounds, set) = (&mut self.rounds, self.set);
         let taken = match rounds.wanted.waits() {
             // The key of a set is no name that a user knows.
-            true => Some(rounds.take_ticket(&set.key, &set.gate_key).await?),
+            true => Some(rounds.take_ticket(&set.key).await.map_err(|error| match error {
+                LockError::TooManyWaiters { .. } => rounds.too_many(&set.gate_key),
+                error => error,
+            })?),
             false => {
                 let taking = rounds.manager.take(set.key.clone(), false, rounds.now());
                 poll_immediate(taking).await.and_then(Result::ok)

@@ -1,6 +1,8 @@
-//! The rounds of a request: what all loops have in common. `lost` is what follows from a round that was not won.
+//! The rounds of a request: what all loops have in common. `lost` is what follows from a round that was not won, and `split`
+//! what follows for a request that waits for no holder.
 
 mod lost;
+mod split;
 
 use std::mem::take;
 use std::sync::Arc;
@@ -10,7 +12,6 @@ use futures_util::future::{FutureExt, join_all, poll_immediate};
 
 use super::back_off::back_off;
 use super::replicas::Replicas;
-use super::split::MOST_ROUNDS;
 use super::wanted::Wanted;
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
@@ -59,8 +60,8 @@ struct LostRound {
     /// When it was decided.
     at: Instant,
     error: LockError,
-    /// The answers to its undo were waited for (C8).
-    is_undone: bool,
+    /// For how long its error still waits for the answers to its undo (C8).
+    undo: Duration,
 }
 
 impl Drop for Rounds<'_> {
@@ -93,14 +94,14 @@ impl<'a> Rounds<'a> {
     pub(super) async fn take_tickets(&mut self) -> Result<(), LockError> {
         self.turn = Turn::with_capacity(self.wanted.keys.len());
         for key in &*self.wanted.keys {
-            let ticket = self.take_ticket(key, key).await?;
+            let ticket = self.take_ticket(key).await?;
             self.turn.push(ticket);
         }
         Ok(())
     }
 
-    /// Waits for the ticket of one key, which an error calls `name`. Without one, the error says what was in the way (A4).
-    pub(super) async fn take_ticket(&mut self, key: &Key, name: &Key) -> Result<Ticket, LockError> {
+    /// Waits for the ticket of one key. Without one, the error says what was in the way (A4).
+    pub(super) async fn take_ticket(&mut self, key: &Key) -> Result<Ticket, LockError> {
         let manager = self.manager;
         let taking = manager.take(key.clone(), self.wanted.waits(), self.now());
         let mut taking = taking.again(self.has_lost());
@@ -115,7 +116,7 @@ impl<'a> Rounds<'a> {
         match taken {
             Some(Ok(ticket)) => Ok(ticket),
             Some(Err(NoTicket::Closed)) => Err(LockError::Closed),
-            Some(Err(NoTicket::TooMany)) => Err(self.too_many(name)),
+            Some(Err(NoTicket::TooMany)) => Err(self.too_many(key)),
             Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
             None => Err(match manager.releasing(key).filter(|_| !self.was_behind_others) {
                 Some(failure) => LockError::NoQuorum(failure),
@@ -250,6 +251,9 @@ impl<'a> Rounds<'a> {
         self.attempt.as_ref()
     }
 }
+
+/// How many rounds are split before the lock counts as held.
+const MOST_ROUNDS: u32 = 10;
 
 /// How long a contested round goes on for slow nodes, in the first round.
 const LEAST_HASTE: Duration = Duration::from_millis(2);

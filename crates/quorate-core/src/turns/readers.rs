@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
 use crate::resource::Key;
-use crate::seam::backend::Mode;
 use crate::seam::runtime::lock;
 use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
 
@@ -97,9 +96,8 @@ impl Readers {
             }
         }
         // The hints of its refreshes are about all waiters, and readers care for writers.
-        let (goal, mode) = (Goal::all(Arc::clone(keys)), Mode::Shared);
-        let key = home.clone();
-        let wait = RemoteWait::begin(cluster, key, goal, mode, node_timeout, true, |_, _| {})?;
+        let (key, goal) = (home.clone(), |_| Goal::of_readers(Arc::clone(keys)));
+        let wait = RemoteWait::begin(cluster, key, goal, node_timeout, true, |_, _| {})?;
         let keys = Arc::clone(keys);
         let group = Arc::new(Group { keys, home, wait, members: AtomicUsize::new(1) });
         self.lock().groups.insert(Arc::clone(&group.keys), Arc::clone(&group));

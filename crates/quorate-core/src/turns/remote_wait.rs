@@ -3,8 +3,8 @@
 //! Made after the first lost round, or before the first attempt if the gate said that others wait. It belongs to the local queue of
 //! the request's first key, or of its set of names, and stays when one task gives up and the next one goes on there. Its REFRESH, WATCH and LEAVE are calls like all others,
 //! and their replies come here. The timekeeper gives it the time. The task that competes waits to be
-//! [`called`](RemoteWait::called) to its next attempt, with a timer of its own. `goal` is what is waited for, `watches`
-//! are those on which a push may come, and `follow` carries out what the machine asks for.
+//! [`called`](RemoteWait::called) to its next attempt, with a timer of its own. `goal` is what is waited for, with the
+//! `watches` on which a push may come, and `follow` carries out what the machine asks for.
 
 mod follow;
 mod goal;
@@ -22,10 +22,9 @@ use crate::cluster::attempts::Due;
 use crate::cluster::nodes::Settled;
 use crate::cluster::shell::{self, Actor, Input, Shell};
 use crate::resource::Key;
-use crate::seam::backend::{CallKind, CallReply, Capabilities, Mode, Operation, Tag};
+use crate::seam::backend::{CallKind, CallReply, Capabilities, Operation, Tag};
 
 pub(crate) use self::goal::Goal;
-use self::watches::Watches;
 
 /// After how long an entry that nobody refreshes has left no key at the gate.
 const ENTRY_LASTS: Duration = Duration::from_secs(10);
@@ -51,7 +50,6 @@ pub(crate) struct WaitState {
     calls: u32,
     /// The call whose reply the machine awaits.
     awaited: Option<u32>,
-    watches: Watches,
     /// REFRESH in flight, at most one for each gate.
     refreshes: Vec<(NodeId, u32)>,
     /// LEAVE that waits until a REFRESH has settled: on a gate that keeps no order.
@@ -84,8 +82,7 @@ impl RemoteWait {
     pub(crate) fn begin(
         cluster: &Arc<Cluster>,
         key: Key,
-        mut goal: Goal,
-        mode: Mode,
+        goal: impl FnOnce(u8) -> Goal,
         node_timeout: Duration,
         others_wait: bool,
         on_hint: impl Fn(bool, Instant) + Send + Sync + 'static,
@@ -97,16 +94,14 @@ impl RemoteWait {
         let is_pushed = gate.is_some_and(|gate| cluster.nodes.has(gate, Capabilities::WATCH));
         let mut random = [0; 16];
         cluster.runtime.fill_random(&mut random).ok()?;
-        let entry = Entry::draw(random, is_pushed);
-        let entry = if mode == Mode::Shared { entry.of_readers() } else { entry };
+        let goal = goal(random[0]);
+        let entry = goal.entry(random, is_pushed);
         let machine = WaitMachine::begin(&gates, &entry, node_timeout, others_wait, now);
-        goal.begin_at(random[0]);
         let state = WaitState {
             machine,
             goal,
             calls: 0,
             awaited: None,
-            watches: Watches::default(),
             refreshes: Vec::new(),
             held_back: Vec::new(),
             leaves: Vec::new(),
@@ -153,20 +148,6 @@ impl RemoteWait {
     /// the two is lost until the next refresh.
     pub(crate) fn calls_to_attempt(self: &Arc<Self>) -> u32 {
         self.look(|state| state.calls_to_attempt)
-    }
-
-    /// The key that is free as far as is known, of several of which one is wanted.
-    pub(crate) fn take_free(self: &Arc<Self>) -> Option<Key> {
-        self.look(|state| state.goal.take_free())
-    }
-
-    /// Resolves when a gate has answered, or no gate answers.
-    pub(crate) async fn gate_answered(self: &Arc<Self>, seen: u32) {
-        self.wait(|WaitState { machine, calls_to_attempt, .. }| {
-            let is_called = *calls_to_attempt != seen;
-            (is_called || machine.has_answer() || machine.is_over()).then_some(())
-        })
-        .await;
     }
 
     /// Resolves when the entry has left its gate, or has expired there.

@@ -29,9 +29,9 @@ pub(crate) use self::set::NameSet;
 pub(crate) use self::taking::Taking;
 pub(crate) use self::turn::{GivenOn, Progress, Turn};
 use crate::cluster::Cluster;
+use crate::cluster::attempts::Slot;
 use crate::error::QuorumFailure;
 use crate::resource::Key;
-use crate::seam::backend::Mode;
 use crate::seam::runtime::lock;
 use crate::turns::readers::Readers;
 use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
@@ -165,6 +165,14 @@ impl Inner {
 const RELEASES: usize = 1024;
 
 impl Queues {
+    /// The releases of the attempt that has the ticket of `key` begin. Returns whether the gate is asked whether others wait.
+    fn begin_release(&mut self, key: &Key, attempt: Slot, was_held: bool, now: Instant) -> bool {
+        let before = was_held.then(|| self.note_release(key, now)).flatten();
+        let Some(queue) = self.queues.get_mut(key) else { return false };
+        queue.ticket = Whereabouts::Ending(attempt);
+        was_held && queue.asks_gate(false, before, now)
+    }
+
     /// Notes a release. Returns when the one before was, if that is remembered.
     fn note_release(&mut self, key: &Key, now: Instant) -> Option<Instant> {
         if self.releases.len() == RELEASES {
@@ -214,7 +222,7 @@ impl Ticket {
     pub(crate) fn join_queue(
         &self,
         keys: &Arc<[Key]>,
-        goal: fn(Arc<[Key]>) -> Goal,
+        goal: fn(Arc<[Key]>, u8) -> Goal,
         node_timeout: Duration,
         is_refused: bool,
     ) -> Option<(Arc<RemoteWait>, u32)> {
@@ -236,9 +244,8 @@ impl Ticket {
         }
         let (manager, key, first) = (Arc::clone(&self.manager), self.key.clone(), keys[0].clone());
         let on_hint = move |others_wait, at| manager.note_hint(&key, others_wait, at);
-        let (goal, mode) = (goal(Arc::clone(keys)), Mode::Exclusive);
-        let wait =
-            RemoteWait::begin(cluster, first, goal, mode, node_timeout, !is_refused, on_hint)?;
+        let goal = |random| goal(Arc::clone(keys), random);
+        let wait = RemoteWait::begin(cluster, first, goal, node_timeout, !is_refused, on_hint)?;
         let seen = if is_refused { wait.calls_to_attempt() } else { 0 };
         if is_refused {
             // Its first attempt is the one that was just lost.

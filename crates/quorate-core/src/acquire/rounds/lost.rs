@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use futures_util::future::join;
 
-use super::super::split::{self, Split, verdict};
 use super::{LostRound, Round, Rounds, same_server};
 use crate::algorithm::attempt::Loss;
-use crate::algorithm::lease::saturating_add;
 use crate::attempt::NotWon;
 use crate::cluster::Cluster;
 use crate::error::{LockError, QuorumFailure};
 use crate::telemetry;
-use crate::turns::remote_wait::{RemoteWait, WaitInput};
+use crate::turns::remote_wait::RemoteWait;
 
 /// How long an error may wait for the answers to an undo, however short its round was (C8).
 const LEAST_UNDO: Duration = Duration::from_millis(2);
@@ -43,17 +41,11 @@ impl Rounds<'_> {
         let earlier = earlier.filter(|_| is_cut_short);
         let error = earlier.unwrap_or_else(|| error_of(self.cluster(), lost.loss, failure));
         let is_permanent = error.is_permanent();
-        self.last = Some(LostRound { loss: lost.loss, took, at, error, is_undone: false });
+        self.last =
+            Some(LostRound { loss: lost.loss, took, at, error, undo: self.undo_limit(took) });
         match is_over || is_permanent || self.wanted.needs_quorum() && !is_held {
             true => Round::Final,
             false => Round::Lost,
-        }
-    }
-
-    /// The undo of the lost round gives the turn on, and the request takes another one.
-    pub(in super::super) fn leave_turn(&mut self) {
-        if let Some(attempt) = &self.attempt {
-            attempt.leave_with(take(&mut self.turn));
         }
     }
 
@@ -66,7 +58,7 @@ impl Rounds<'_> {
         let took = failure.waited();
         telemetry::round_lost(&self.wanted.keys, reason(loss), took, &failure);
         let error = error_of(self.cluster(), loss, failure);
-        self.last = Some(LostRound { loss, took, at, error, is_undone: false });
+        self.last = Some(LostRound { loss, took, at, error, undo: self.undo_limit(took) });
     }
 
     /// Whether the answers that came after the lost round make another one pointless. Then they are in the error: the
@@ -82,51 +74,6 @@ impl Rounds<'_> {
         is_permanent
     }
 
-    /// Whether the lost round of a request that waits for no holder was a split vote. Then the pause before the next
-    /// round is over (O8).
-    pub(in super::super) async fn try_again_later(&mut self) -> bool {
-        let (limit, cluster) = (self.undo_limit(), &self.manager.cluster);
-        let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
-        if matches!(last.loss, Loss::Expired | Loss::NoToken) {
-            return false;
-        }
-        let own = attempt.claim.token();
-        let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
-        if matches!(verdict(&attempt.answers()), Split::First | Split::Later) {
-            // The wait of a task that is gone leaves at the same time: the error waits for both no longer than once (C8).
-            let wait = self.turn.take_unused_wait(cluster.now());
-            let left = async {
-                if let Some(wait) = wait {
-                    wait.input(WaitInput::Cancel);
-                    cluster.within(limit, wait.left()).await;
-                }
-            };
-            join(attempt.undone(limit), left).await;
-            last.is_undone = true;
-        }
-        let failure = attempt.answers();
-        let split = verdict(&failure);
-        if split == Split::No {
-            return false;
-        }
-        last.error = error_of(cluster, Loss::Held, failure);
-        if split == Split::Held || self.lost >= split::MOST_ROUNDS || last.error.is_permanent() {
-            return false;
-        }
-        let pause = match split {
-            Split::Later => split::pause(last.took, self.lost, cluster.random()),
-            _ => Duration::ZERO,
-        };
-        let next_at = saturating_add(cluster.now(), pause);
-        if self.deadline.is_some_and(|deadline| next_at >= deadline) {
-            return false;
-        }
-        if !pause.is_zero() {
-            cluster.attempts.unless_closed(cluster.runtime.sleep_until(next_at)).await;
-        }
-        true
-    }
-
     /// Ends the request: its latest attempt takes the turn, and the error waits for the answers to the undo and to the
     /// LEAVE of `leaving`, for as long as the last round took (C8). `unasked` is the error if no round was made.
     pub(in super::super) async fn give_up(
@@ -139,8 +86,7 @@ impl Rounds<'_> {
             Some(attempt) => attempt.leave_with(turn),
             None => drop(turn),
         }
-        let is_undone = self.last.as_ref().is_some_and(|last| last.is_undone);
-        let limit = if is_undone { Duration::ZERO } else { self.undo_limit() };
+        let limit = self.last.as_ref().map_or(LEAST_UNDO, |last| last.undo);
         let undone = async {
             if let Some(attempt) = &self.attempt {
                 attempt.undone(limit).await;
@@ -171,13 +117,12 @@ impl Rounds<'_> {
     }
 
     /// The process may have been stopped in the round.
-    fn undo_limit(&self) -> Duration {
-        let took = self.last.as_ref().map_or(Duration::ZERO, |last| last.took);
+    fn undo_limit(&self, took: Duration) -> Duration {
         took.min(self.node_timeout).max(LEAST_UNDO)
     }
 }
 
-fn error_of(cluster: &Cluster, loss: Loss, failure: QuorumFailure) -> LockError {
+pub(super) fn error_of(cluster: &Cluster, loss: Loss, failure: QuorumFailure) -> LockError {
     same_server(cluster).unwrap_or_else(|| match loss {
         // The round was decided before the last of these errors came (A4).
         Loss::Held if !failure.is_permanent() => LockError::Held(failure),

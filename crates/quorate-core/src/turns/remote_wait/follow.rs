@@ -24,7 +24,7 @@ impl WaitState {
             let is_watch = tag.kind == CallKind::Watch;
             let lack = if is_watch { Capabilities::WATCH } else { Capabilities::QUEUE };
             let is_lack = nodes.note_lack(gate, lack, error);
-            self.watches.take(number);
+            self.goal.watches().take(number);
             // Where a node cannot watch, the key counts as there, and no push comes. The next wait has an entry that
             // says so.
             if is_watch && is_lack && self.awaited == Some(number) {
@@ -43,34 +43,27 @@ impl WaitState {
             let (gate, also) = self.held_back.remove(at);
             self.leave(wait, gate, also, now);
         }
+        if matches!(result, Ok(CallReply::Watched(false))) {
+            // Of several watches, the machine awaits the last. A key that is not there is a push.
+            self.handle_push(number, now);
+        }
         if self.awaited != Some(number) {
-            if matches!(result, Ok(CallReply::Watched(false))) {
-                // Of several watches, the machine awaits the last. An earlier key that is not there is a push.
-                self.handle_push(number, now);
-            }
             return;
         }
         self.awaited = None;
         match result {
             Ok(CallReply::Refreshed(mut reply)) => {
-                if let Some(free) = self.goal.note_free(&mut reply) {
-                    self.watches.forget(&free);
-                }
+                self.goal.note_refreshed(&mut reply);
                 self.machine.handle_refreshed(reply, wait.refresh_interval(), now);
             }
-            Ok(CallReply::Watched(is_there)) => {
-                if !is_there && let Some(watched) = self.watches.take(number) {
-                    self.goal.note_push(watched);
-                }
-                self.machine.handle_watched(is_there, now);
-            }
+            Ok(CallReply::Watched(is_there)) => self.machine.handle_watched(is_there, now),
             Ok(_) | Err(_) => self.machine.handle_failure(now),
         }
     }
 
     /// Makes the watch in use known to the backend, which forgets the others.
-    pub(super) fn publish_watch(&self, wait: &RemoteWait, effects: &mut Effects) {
-        let watching = if self.machine.is_over() { 0 } else { self.watches.lowest() };
+    pub(super) fn publish_watch(&mut self, wait: &RemoteWait, effects: &mut Effects) {
+        let watching = if self.machine.is_over() { 0 } else { self.goal.watches().lowest() };
         if wait.watching.swap(watching, Ordering::SeqCst) != watching {
             wait.wake_givers(effects);
         }
@@ -78,8 +71,8 @@ impl WaitState {
 
     /// A watched key was written, or is not there.
     pub(super) fn handle_push(&mut self, number: u32, now: Instant) {
-        if let Some(watched) = self.watches.take(number) {
-            self.machine.handle_push(&self.goal.note_push(watched), now);
+        if let Some(watched) = self.goal.note_push(number) {
+            self.machine.handle_push(&watched, now);
         }
     }
 
@@ -92,7 +85,7 @@ impl WaitState {
         now: Instant,
         effects: &mut Effects,
     ) {
-        let new = self.watches.renew(gate, self.goal.watched(watched));
+        let new = self.goal.watch(gate, watched);
         if new.is_empty() {
             return self.machine.handle_watched(true, now);
         }
@@ -102,7 +95,7 @@ impl WaitState {
                 WatchedKey::Predecessor(entry) => (&wait.key, Some(entry.clone())),
             };
             let operation = Operation::Watch { key: key.clone(), entry };
-            self.watches.add(self.calls + 1, watched);
+            self.goal.watches().add(self.calls + 1, watched);
             self.publish_watch(wait, effects);
             self.ask(wait, gate, operation, now);
             if self.awaited.is_none() {

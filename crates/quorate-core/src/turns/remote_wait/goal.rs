@@ -1,11 +1,14 @@
-//! What a wait is for: a lock of all keys, or of one of them. The machine sees one lock in their place, which is free if
-//! one of them is.
+//! What a wait is for: a lock of all keys, or of one of them, and what is watched for it. The machine sees one lock in place
+//! of several of which one is wanted. It is free if one of them is.
 
 use std::sync::Arc;
 
-use crate::algorithm::wait::{Refreshed, WatchedKey};
+use super::RemoteWait;
+use super::watches::Watches;
+use crate::algorithm::quorum::NodeId;
+use crate::algorithm::wait::{Entry, Refreshed, WatchedKey};
 use crate::resource::Key;
-use crate::seam::backend::Choice;
+use crate::seam::backend::{Choice, Mode};
 
 /// The lock that the machine sees in place of one of several keys.
 const ONE: WatchedKey = WatchedKey::Lock(0);
@@ -15,19 +18,35 @@ pub(crate) struct Goal {
     /// In sorted order.
     keys: Arc<[Key]>,
     choice: Choice,
+    mode: Mode,
     /// The key that a refresh looks at first.
     first: usize,
     /// The one of several keys that the next attempt is for.
     free: Option<usize>,
+    watches: Watches,
 }
 
 impl Goal {
-    pub(crate) const fn all(keys: Arc<[Key]>) -> Self {
-        Self { keys, choice: Choice::All, first: 0, free: None }
+    pub(crate) fn all(keys: Arc<[Key]>) -> Self {
+        let (choice, mode, first) = (Choice::All, Mode::Exclusive, 0);
+        Self { keys, choice, mode, first, free: None, watches: Watches::default() }
     }
 
-    pub(crate) const fn one_of(keys: Arc<[Key]>) -> Self {
-        Self { keys, choice: Choice::Any, first: 0, free: None }
+    /// The same for readers.
+    pub(crate) fn of_readers(keys: Arc<[Key]>) -> Self {
+        Self { mode: Mode::Shared, ..Self::all(keys) }
+    }
+
+    /// One of the keys. A refresh looks at a random one first.
+    pub(crate) fn one_of(keys: Arc<[Key]>, random: u8) -> Self {
+        let first = usize::from(random) % keys.len();
+        Self { choice: Choice::Any, first, ..Self::all(keys) }
+    }
+
+    /// The entry of the wait, with a random name.
+    pub(super) fn entry(&self, random: [u8; 16], is_pushed: bool) -> Entry {
+        let entry = Entry::draw(random, is_pushed);
+        if self.mode == Mode::Shared { entry.of_readers() } else { entry }
     }
 
     pub(super) fn key(&self, at: usize) -> Option<&Key> {
@@ -38,25 +57,11 @@ impl Goal {
         self.choice == Choice::Any
     }
 
-    /// Of one of several keys, a refresh looks at a random one first.
-    pub(super) fn begin_at(&mut self, random: u8) {
-        if self.is_choice() {
-            self.first = usize::from(random) % self.keys.len();
-        }
-    }
-
     /// Another task goes on. Returns whether it waits for other keys.
     pub(super) fn replace(&mut self, keys: Arc<[Key]>) -> bool {
         let is_other = keys != self.keys;
         self.keys = keys;
         is_other
-    }
-
-    /// The key that is free as far as is known. From now on it is the last one that the gate names, since the gate may not
-    /// know its holder.
-    pub(super) fn take_free(&mut self) -> Option<Key> {
-        self.first = self.free.take()?;
-        self.key(self.first).cloned()
     }
 
     /// The keys that a refresh looks at. Of one of several, the gate names the last that is free.
@@ -69,33 +74,59 @@ impl Goal {
         (keys, self.choice)
     }
 
-    /// Notes the free key of a refresh, and returns it. If no push came for it, the node has forgotten the watch.
-    pub(super) fn note_free(&mut self, reply: &mut Refreshed) -> Option<WatchedKey> {
-        if !self.is_choice() {
-            return None;
+    /// Notes the free one of several keys. If no push came for it, the node has forgotten the watch.
+    pub(super) fn note_refreshed(&mut self, reply: &mut Refreshed) {
+        if self.is_choice() {
+            self.free = reply.free.map(|at| (at + self.first) % self.keys.len());
+            reply.held = self.free.is_none().then_some(0);
+            self.free.into_iter().for_each(|free| self.watches.forget(&WatchedKey::Lock(free)));
         }
-        self.free = reply.free.map(|at| (at + self.first) % self.keys.len());
-        reply.held = self.free.is_none().then_some(0);
-        self.free.map(WatchedKey::Lock)
     }
 
-    /// A watched key was written, or is not there. Returns what the machine watches.
-    pub(super) fn note_push(&mut self, watched: WatchedKey) -> WatchedKey {
-        match watched {
+    /// The key of a watch was written, or is not there. Returns what the machine watches.
+    pub(super) fn note_push(&mut self, number: u32) -> Option<WatchedKey> {
+        match self.watches.take(number)? {
             WatchedKey::Lock(at) if self.is_choice() => {
                 self.free = Some(at);
-                ONE
+                Some(ONE)
             }
-            watched => watched,
+            watched => Some(watched),
         }
     }
 
-    /// What is watched in place of what the machine watches: one key, or each of several.
-    pub(super) fn watched(&self, watched: WatchedKey) -> Vec<WatchedKey> {
-        if !self.is_choice() || watched != ONE {
-            return vec![watched];
-        }
+    /// What is to be watched anew in place of what the machine watches: one key, or each of several. All others end.
+    pub(super) fn watch(&mut self, gate: NodeId, watched: WatchedKey) -> Vec<WatchedKey> {
         let count = self.keys.len();
-        (0..count).map(|at| WatchedKey::Lock((at + self.first) % count)).collect()
+        let keys = match self.is_choice() && watched == ONE {
+            true => (0..count).map(|at| WatchedKey::Lock((at + self.first) % count)).collect(),
+            false => vec![watched],
+        };
+        self.watches.renew(gate, keys)
+    }
+
+    pub(super) const fn watches(&mut self) -> &mut Watches {
+        &mut self.watches
+    }
+}
+
+/// For a wait for one of several keys.
+impl RemoteWait {
+    /// The key that is free as far as is known. From now on it is the last one that the gate names, since the gate may not
+    /// know its holder.
+    pub(crate) fn take_free(self: &Arc<Self>) -> Option<Key> {
+        self.look(|state| {
+            let goal = &mut state.goal;
+            goal.first = goal.free.take()?;
+            goal.key(goal.first).cloned()
+        })
+    }
+
+    /// Resolves when a gate has answered, or no gate answers.
+    pub(crate) async fn gate_answered(self: &Arc<Self>, seen: u32) {
+        self.wait(|state| {
+            let is_called = state.calls_to_attempt != seen;
+            (is_called || state.machine.has_answer() || state.machine.is_over()).then_some(())
+        })
+        .await;
     }
 }

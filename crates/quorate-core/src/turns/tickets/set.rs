@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Inner, KeyQueue, Ticket, Whereabouts};
+use super::{Inner, KeyQueue, Queues, Ticket, Whereabouts};
+use crate::cluster::attempts::Slot;
 use crate::resource::Key;
 use crate::turns::remote_wait::RemoteWait;
 
@@ -25,6 +26,28 @@ impl NameSet {
     pub(crate) fn new(keys: &[Key]) -> Option<Arc<Self>> {
         let [gate_key, _, ..] = keys else { return None };
         Some(Arc::new(Self { key: Key::of_set(keys), gate_key: gate_key.clone() }))
+    }
+
+    /// The releases of the attempt that has the ticket of one of the keys begin. Returns whether the gate is asked.
+    pub(super) fn begin_release(
+        &self,
+        state: &mut Queues,
+        key: &Key,
+        attempt: Slot,
+        was_held: bool,
+        now: Instant,
+    ) -> bool {
+        let Some(queue) = state.queues.get_mut(key) else { return false };
+        queue.ticket = Whereabouts::Ending(attempt);
+        if !was_held {
+            return false;
+        }
+        queue.ended = Some(now);
+        let is_wanted = !queue.tasks.is_empty();
+        state.queues.get_mut(&self.key).is_some_and(|queue| {
+            let before = queue.ended.replace(now);
+            queue.asks_gate(is_wanted, before, now)
+        })
     }
 }
 

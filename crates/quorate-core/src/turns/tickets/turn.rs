@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::giving::{Asking, is_given_on};
-use super::key_queue::Whereabouts;
 use super::{Inner, NameSet, Ticket};
 use crate::cluster::attempts::Slot;
 use crate::resource::Key;
@@ -81,7 +80,7 @@ impl Turn {
         node_timeout: Duration,
         is_refused: bool,
     ) -> Option<(Arc<RemoteWait>, u32)> {
-        self.first()?.join_queue(keys, Goal::all, node_timeout, is_refused)
+        self.first()?.join_queue(keys, |keys, _| Goal::all(keys), node_timeout, is_refused)
     }
 
     /// The wait between processes, if there is one.
@@ -138,30 +137,17 @@ impl Turn {
         mut ask: impl FnMut(u32, &Key) -> Asking,
     ) {
         self.given_on_at = Some(given_on_at);
-        let home = self.home.as_deref();
         for (at, ticket) in (0..).zip(&mut self.tickets) {
-            let mut state = ticket.manager.lock();
-            let is_plain = was_held && home.is_none();
-            let before = is_plain.then(|| state.note_release(&ticket.key, now)).flatten();
-            let Some(queue) = state.queues.get_mut(&ticket.key) else { continue };
-            queue.ticket = Whereabouts::Ending(attempt);
-            if !was_held {
-                continue;
-            }
-            let is_wanted = !queue.tasks.is_empty();
-            let is_asked = match home {
-                None => queue.asks_gate(is_wanted, before, now),
+            let (mut state, key) = (ticket.manager.lock(), &ticket.key);
+            let (is_asked, gate_key) = match &self.home {
+                None => (state.begin_release(key, attempt, was_held, now), key),
                 Some(home) => {
-                    queue.ended = Some(now);
-                    state.queues.get_mut(&home.key).is_some_and(|queue| {
-                        let before = queue.ended.replace(now);
-                        queue.asks_gate(is_wanted, before, now)
-                    })
+                    (home.begin_release(&mut state, key, attempt, was_held, now), &home.gate_key)
                 }
             };
             drop(state);
             if is_asked {
-                ticket.asking = ask(at, home.map_or(&ticket.key, |home| &home.gate_key));
+                ticket.asking = ask(at, gate_key);
             }
         }
     }

@@ -6,20 +6,72 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use futures_util::future::join;
+
+use super::lost::error_of;
+use super::{MOST_ROUNDS, Rounds};
+use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
+use crate::algorithm::lease::saturating_add;
 use crate::error::{Answer, NodeAnswer, QuorumFailure};
 use crate::resource::Token;
 use crate::seam::backend::Holder;
-
-/// How many rounds are split before the lock counts as held.
-pub(super) const MOST_ROUNDS: u32 = 10;
+use crate::turns::remote_wait::WaitInput;
 
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+impl Rounds<'_> {
+    /// Whether the lost round of a request that waits for no holder was a split vote. Then the pause before the next
+    /// round is over (O8).
+    pub(in super::super) async fn try_again_later(&mut self) -> bool {
+        let cluster = &self.manager.cluster;
+        let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
+        if matches!(last.loss, Loss::Expired | Loss::NoToken) {
+            return false;
+        }
+        let own = attempt.claim.token();
+        let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
+        if matches!(verdict(&attempt.answers()), Split::First | Split::Later) {
+            // The wait of a task that is gone leaves at the same time: the error waits for both no longer than once (C8).
+            let limit = last.undo;
+            let wait = self.turn.take_unused_wait(cluster.now());
+            let left = async {
+                if let Some(wait) = wait {
+                    wait.input(WaitInput::Cancel);
+                    cluster.within(limit, wait.left()).await;
+                }
+            };
+            join(attempt.undone(limit), left).await;
+            last.undo = Duration::ZERO;
+        }
+        let failure = attempt.answers();
+        let split = verdict(&failure);
+        if split == Split::No {
+            return false;
+        }
+        last.error = error_of(cluster, Loss::Held, failure);
+        if split == Split::Held || self.lost >= MOST_ROUNDS || last.error.is_permanent() {
+            return false;
+        }
+        let pause = match split {
+            Split::Later => pause_after(last.took, self.lost, cluster.random()),
+            _ => Duration::ZERO,
+        };
+        let next_at = saturating_add(cluster.now(), pause);
+        if self.deadline.is_some_and(|deadline| next_at >= deadline) {
+            return false;
+        }
+        if !pause.is_zero() {
+            cluster.attempts.unless_closed(cluster.runtime.sleep_until(next_at)).await;
+        }
+        true
+    }
+}
+
 /// What a lost round was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Split {
+enum Split {
     /// More nodes failed than a quorum can spare, or none refused.
     No,
     /// A quorum named one other token, or refused without a name.
@@ -34,7 +86,7 @@ pub(super) enum Split {
 ///
 /// A token that a quorum named had a quorum of grants. A contender is first by the number of nodes, then by the
 /// lowest token. A node without a reply has failed only after a node timeout.
-pub(super) fn verdict(own: &Token, failure: &QuorumFailure, node_timeout: Duration) -> Split {
+fn verdict(own: &Token, failure: &QuorumFailure, node_timeout: Duration) -> Split {
     let quorum = failure.nodes().len() / 2 + 1;
     let is_silence = |node: &&NodeAnswer| !matches!(node.answer, Answer::Failed(_));
     let is_short = failure.waited() < node_timeout;
@@ -56,7 +108,7 @@ pub(super) fn verdict(own: &Token, failure: &QuorumFailure, node_timeout: Durati
 }
 
 /// How long to wait after round number `rounds`, for all contenders but the first.
-pub(super) fn pause(took: Duration, rounds: u32, random: u64) -> Duration {
+fn pause_after(took: Duration, rounds: u32, random: u64) -> Duration {
     let once = took.max(LEAST_PAUSE).saturating_mul(1 << rounds.min(MOST_ROUNDS).saturating_sub(1));
     once.saturating_add(scale(once, random)).min(LONGEST_PAUSE)
 }
