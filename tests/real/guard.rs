@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use quorate::error::Answer;
-use quorate::{BackendErrorKind, LockManager, RestartGuard};
+use quorate::{BackendErrorKind, LockManager, RestartGuard, operators::LockState};
 use quorate_tests::RedisServer;
 use quorate_tests::keys::{EPOCH, QUARANTINE};
-use quorate_tests::wait::{LONG_TTL, until};
+use quorate_tests::wait::{LONG_TTL, until, until_it_says};
 
 use crate::client::{Client, on_tokio, unhurried, unreachable, warm_up, with_each};
 
@@ -97,6 +97,9 @@ fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
         until("some seconds", || up() > SHORT.as_secs() + 1).await;
         node.flushall();
         let soft = manager(Client::Redis, &[node.address()], RestartGuard::soft(SHORT));
+        // A round of this ttl may be too short for a connection as well.
+        let is_free = async || soft.inspect("r").await.unwrap().state() == LockState::Free;
+        until_it_says("a connection", is_free).await;
         soft.lock("r").no_wait().await.unwrap().release().await.unwrap();
         assert_eq!(node.keys(), [EPOCH]);
         node.flushall();

@@ -30,7 +30,9 @@ fn a_lock_is_looked_at_without_being_taken_also_where_nothing_can_be_written() {
         let names: Vec<_> = commands.iter().map(|words| words[0].to_ascii_uppercase()).collect();
         let reads = ["EVALSHA", "EVAL", "GET", "PTTL"];
         assert!(names.iter().all(|name| reads.contains(&name.as_str())), "{commands:?}");
-        assert_eq!(names.iter().filter(|name| *name == "GET").count(), 1, "{commands:?}");
+        // The second one is the holder's look.
+        let gets = names.iter().filter(|name| *name == "GET").count();
+        assert!((1..=2).contains(&gets), "{commands:?}");
         nodes[1].cli(&["REPLICAOF", "NO", "ONE"]);
         nodes[2].cli(&["CONFIG", "SET", "maxmemory", "0"]);
         guard.release().await.unwrap();

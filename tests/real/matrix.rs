@@ -88,7 +88,8 @@ impl Cell<'_> {
             let guard = manager.lock("warm").await.expect(&self.place);
             let have = |(it, _): &(&Place, _)| it.node.get("warm").is_some();
             until(&self.place, || self.nodes.iter().all(have)).await;
-            guard.release().await.expect(&self.place);
+            // Where a round is short, it may be unconfirmed, and goes on.
+            drop(guard.release().await);
             self.be_emptied().await;
         }
         let struck: Vec<_> = self.nodes.iter().map(|(it, fault)| fault.strike(it)).collect();
@@ -201,7 +202,8 @@ impl Cell<'_> {
         let refused = self.count(REFUSED_LOGIN) + self.count(FORBIDDEN);
         let anew = (refused > self.spare()).then(|| self.manager());
         let again = anew.as_ref().unwrap_or(manager).lock(KEY).await.expect(&self.place);
-        again.release().await.expect(&self.place);
+        drop(again.release().await);
+        self.be_emptied().await;
         if let Some(anew) = anew {
             let _ = anew.close(LIMIT).await;
         }

@@ -2,7 +2,7 @@
 
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::support::{Dir, Started, VARIABLES, quorate, run};
+use crate::support::{Dir, Started, VARIABLES, ask, quorate, run};
 
 #[test]
 fn a_file_of_addresses_has_empty_lines_and_comments() {
@@ -15,11 +15,11 @@ fn a_file_of_addresses_has_empty_lines_and_comments() {
         format!("{a} {b}#\n{c}").replace('#', " #"),
     ] {
         dir.write("nodes", &text);
-        let done = run(dir, &[], &["--nodes-file", "nodes", "inspect", "a"]);
+        let done = ask(dir, &[], &["--nodes-file", "nodes", "inspect", "a"]);
         assert!(done.out.contains("free on 3 of 3 nodes"), "{text:?}: {done:?}");
     }
     // A variable may have lines, too.
-    let done = run(dir, &[format!("{a} # the first\n{b}\n\n{c}")], &["inspect", "a"]);
+    let done = ask(dir, &[format!("{a} # the first\n{b}\n\n{c}")], &["inspect", "a"]);
     assert!(done.out.contains("free on 3 of 3 nodes"), "{done:?}");
 }
 

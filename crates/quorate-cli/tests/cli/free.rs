@@ -3,7 +3,7 @@
 use quorate_tests::wait::eventually;
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::support::{Dir, delete, run, start, take};
+use crate::support::{Dir, Done, ask, delete, run, run_until, start, take};
 use crate::terminal::{Terminal, code};
 
 /// A command that holds the lock until the file `here` is gone.
@@ -94,6 +94,7 @@ fn free_leaves_a_value_alone_that_is_no_lock_of_quorate() {
 fn free_and_inspect_find_the_permits_of_a_name() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let run = |words: &[&str]| run(dir, &nodes.addresses(), words);
+    let ask = |words: &[&str]| ask(dir, &nodes.addresses(), words);
     let words = |label| ["run", "--label", label, "--permits", "2", "job", "-c", HOLDS];
     let mut holders = ["one", "two"].map(|label| start(dir, &nodes.addresses(), &words(label)));
     for name in ["job#1.started", "job#2.started"] {
@@ -103,19 +104,24 @@ fn free_and_inspect_find_the_permits_of_a_name() {
     let has_both = |node: &RedisServer| ["job#1", "job#2"].iter().all(|name| node.pttl(name) > 0);
     eventually("each node has both", || nodes.iter().all(has_both));
     // The name alone is free, and says where the permits are.
-    let seen = run(&["inspect", "job"]);
-    assert_eq!(seen.code(), Some(1), "{seen:?}");
     let names = |out: &str| -> Vec<String> {
         out.lines().map(|line| line.split(": ").next().unwrap().to_owned()).collect()
     };
+    // Some 240 names are asked for at once. One that no quorum has the time to answer is left out.
+    let ask_for_all = |words: &[&str]| {
+        let has_three = |done: &Done| names(&done.out).len() == 3;
+        run_until(has_three, || run(words))
+    };
+    let seen = ask_for_all(&["inspect", "job"]);
+    assert_eq!(seen.code(), Some(1), "{seen:?}");
     assert_eq!(names(&seen.out), ["job", "job#1", "job#2"]);
     assert!(seen.out.contains("held by \"one\"") && seen.out.contains("held by \"two\""));
-    let freed = run(&["free", "--yes", "job"]);
+    let freed = ask_for_all(&["free", "--yes", "job"]);
     assert_eq!((freed.code(), names(&freed.out)), (Some(0), names("job#1: \njob#2: \njob: ")));
     assert!(nodes[0].pttl("job#1") > 0 && nodes[0].pttl("job#2") > 0, "they are named only");
-    let seen = run(&["inspect", "--permits", "3", "job"]);
+    let seen = ask(&["inspect", "--permits", "3", "job"]);
     assert_eq!((seen.code(), names(&seen.out).len()), (Some(1), 3), "{seen:?}");
-    assert_eq!(run(&["inspect", "--permits", "2", "job"]).code(), Some(0));
+    assert_eq!(ask(&["inspect", "--permits", "2", "job"]).code(), Some(0));
     // The one that has this label.
     let freed = run(&["free", "--now", "--yes", "--permits", "2", "--label", "two", "job"]);
     assert_eq!(freed.code(), Some(75), "the other has another one: {freed:?}");
@@ -152,7 +158,12 @@ fn free_says_whether_the_holder_has_left_or_the_ttl_has_passed() {
     let stopped = holder.done();
     assert_eq!(stopped.code(), Some(79), "{stopped:?}");
     assert!(stopped.err.contains(", and the command stopped: revoked by \""), "{stopped:?}");
-    run(dir, &nodes.addresses(), &["lock", "--ttl", "300ms", "--label", "web-3", "job"]);
-    let done = free();
-    assert!(done.out.contains("was free") || done.out.contains("its ttl has passed"), "{done:?}");
+    // On a busy machine it may be over too soon, and the nodes may say so before it is over by the clock of the process.
+    eventually("the end of a ttl", || {
+        run(dir, &nodes.addresses(), &["lock", "--ttl", "2s", "--label", "web-3", "job"]);
+        let done = free();
+        let ends = ["was free", "its holder left after ", "its ttl has passed"];
+        assert!(ends.iter().any(|end| done.out.contains(end)), "{done:?}");
+        done.out.contains(ends[2])
+    });
 }

@@ -5,7 +5,10 @@ use std::process::Command;
 use quorate_tests::Nodes;
 use rustix::process::Signal;
 
-use crate::support::{Dir, QUORATE, Started, group_of, is_group_alive, pid, start, with_nodes};
+use crate::support::{
+    Dir, LONG_PERIOD, QUORATE, Started, group_of, is_group_alive, pid, start, with_nodes,
+    with_quorum,
+};
 
 #[test]
 fn x2_the_command_leads_a_group_and_a_signal_goes_to_all_of_it() {
@@ -35,10 +38,11 @@ fn the_exit_code_arrives_although_the_parent_ignores_its_children() {
     let ignored = u64::from_str_radix(ignored.split_whitespace().last().unwrap(), 16).unwrap();
     assert_eq!(ignored >> 16 & 1, 1);
     let run = |script| {
-        ignoring(&[QUORATE, "run", "--once-per", crate::support::LONG_PERIOD, "lock", "-c", script])
+        let words = [QUORATE, "run", "--once-per", LONG_PERIOD, "lock", "-c", script];
+        with_quorum(|| ignoring(&words))
     };
     let done = run("exit 5");
-    assert_eq!((done.code(), &*done.err), (Some(5), ""));
+    assert_eq!((done.code(), &*done.told()), (Some(5), ""));
     run("echo ran >> ran").assert_silent();
     run("echo ran >> ran").assert_silent();
     assert_eq!(dir.read("ran"), "ran\n");

@@ -8,7 +8,7 @@ use quorate_tests::{Builder, Nodes, RedisServer};
 use serde_json::Value;
 
 use crate::records::assert_documented;
-use crate::support::{Dir, run, start};
+use crate::support::{Dir, ask, run, start};
 
 /// A server that forgets nothing.
 fn persistent() -> Builder {
@@ -101,7 +101,7 @@ fn nodes_says_of_each_server_what_is_wrong_and_what_to_do() {
     ];
     let addresses: Vec<String> = rows.iter().map(|(address, _)| address.clone()).collect();
     let words = ["--prefix", "jobs:", "nodes", "--json"];
-    let (text, json) = (run(dir, &addresses, &words[..3]), run(dir, &addresses, &words));
+    let (text, json) = (ask(dir, &addresses, &words[..3]), ask(dir, &addresses, &words));
     assert_eq!((text.code(), json.code()), (Some(69), Some(69)));
     let told: Value = serde_json::from_str(&json.out).unwrap();
     for (at, (address, problems)) in rows.iter().enumerate() {
@@ -127,7 +127,7 @@ fn nodes_says_of_each_server_what_is_wrong_and_what_to_do() {
 fn the_exit_code_of_nodes_says_whether_a_quorum_can_be_locked() {
     let (nodes, dir) = (&Nodes::start_with(3, &persistent()), &Dir::new());
     let mut addresses = nodes.addresses();
-    let code = |addresses: &[String], words: &[&str]| run(dir, addresses, words).code();
+    let code = |addresses: &[String], words: &[&str]| ask(dir, addresses, words).code();
     assert_eq!(code(&addresses, &["nodes"]), Some(0));
     // New nodes are quarantined at the first lock.
     assert_eq!(code(&addresses, &["--guard-max-ttl", "1h", "nodes"]), Some(69));
@@ -137,7 +137,7 @@ fn the_exit_code_of_nodes_says_whether_a_quorum_can_be_locked() {
     }
     nodes.iter().for_each(RedisServer::restart);
     addresses[1] = addresses[0].replace("127.0.0.1", "localhost");
-    let twice = run(dir, &addresses, &["nodes"]);
+    let twice = ask(dir, &addresses, &["nodes"]);
     assert!(twice.code() == Some(78) && twice.out.contains("the same server as"), "{twice:?}");
     // Each lock works until one of them restarts.
     assert_eq!(code(&Nodes::start(3).addresses(), &["nodes"]), Some(70));
@@ -149,7 +149,7 @@ fn nodes_waits_for_what_passes_by_itself() {
     let addresses = &nodes.addresses();
     nodes[0].kill();
     let mut waits = start(dir, addresses, &["nodes", "--wait", "1h"]);
-    let over = run(dir, addresses, &["nodes", "--wait", "1ms"]);
+    let over = ask(dir, addresses, &["nodes", "--wait", "1ms"]);
     let why = "the wait of 1ms has ended, and a problem is left that passes by itself";
     assert_eq!(over.code(), Some(70));
     assert!(over.out.contains("refused") && over.err.contains(why), "{over:?}");
@@ -178,7 +178,7 @@ fn nodes_waits_for_what_passes_by_itself() {
 #[test]
 fn nodes_has_a_stable_schema() {
     let (nodes, dir) = (&Nodes::start_with(3, &persistent()), &Dir::new());
-    let done = run(dir, &nodes.addresses(), &["nodes", "--json"]);
+    let done = ask(dir, &nodes.addresses(), &["nodes", "--json"]);
     assert_eq!((done.code(), &*done.err), (Some(0), ""));
     let told: Value = serde_json::from_str(&done.out).unwrap();
     assert_documented("nodes --json", &told);

@@ -4,7 +4,7 @@ use quorate_tests::Nodes;
 use quorate_tests::wait::eventually;
 use serde_json::Value;
 
-use crate::support::{Dir, run, start};
+use crate::support::{Dir, ask, keys_left, run, start};
 
 #[test]
 fn commands_that_read_run_together_and_not_beside_a_lock() {
@@ -18,17 +18,18 @@ fn commands_that_read_run_together_and_not_beside_a_lock() {
     assert_eq!(beside.code(), Some(0), "{beside:?}");
     let alone = run(dir, addresses, &["run", "--no-wait", "r", "--", "true"]);
     assert_eq!(alone.code(), Some(75), "{alone:?}");
-    let seen = run(dir, addresses, &["inspect", "r"]);
+    let seen = ask(dir, addresses, &["inspect", "r"]);
     assert!(seen.out.starts_with("r: held by 1 reader (\"web-3\") on "), "{seen:?}");
-    let told = run(dir, addresses, &["inspect", "--json", "r"]);
+    let told = ask(dir, addresses, &["inspect", "--json", "r"]);
     let told: Value = serde_json::from_str(&told.out).unwrap();
     let lock = &told["locks"][0];
     assert_eq!((&lock["state"], &lock["readers"][0]["label"]), (&"held".into(), &"web-3".into()));
-    assert_eq!(lock["nodes"][0]["state"], "read", "{told}");
+    let rows = lock["nodes"].as_array().unwrap();
+    assert!(rows.iter().filter(|row| row["state"] == "read").count() >= 2, "a quorum: {told}");
     crate::records::assert_documented("inspect --json", &told);
     dir.write("go", "");
     assert_eq!(reading.done().code(), Some(0));
-    assert_eq!(nodes.keys_left(), []);
+    assert_eq!(keys_left(nodes), []);
     // Two readers with a ttl and a label each, in both orders: a node keeps the key for as long as the last of them.
     for ttls in [["1h", "3h"], ["3h", "1h"]] {
         let mut both = ["web-3", "web-4"].into_iter().zip(ttls).map(|(label, ttl)| {
@@ -42,9 +43,9 @@ fn commands_that_read_run_together_and_not_beside_a_lock() {
         eventually("two readers on each node", || {
             nodes.iter().all(|node| node.cli(&["ZCARD", "r"]).integer() == 2)
         });
-        let seen = run(dir, addresses, &["inspect", "r"]);
+        let seen = ask(dir, addresses, &["inspect", "r"]);
         assert!(seen.out.starts_with("r: held by 2 readers (\"web-"), "{seen:?}");
-        let told = run(dir, addresses, &["inspect", "--json", "r"]);
+        let told = ask(dir, addresses, &["inspect", "--json", "r"]);
         let told: Value = serde_json::from_str(&told.out).unwrap();
         let lock = &told["locks"][0];
         for label in ["web-3", "web-4"] {

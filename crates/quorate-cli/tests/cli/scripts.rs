@@ -13,7 +13,7 @@ use quorate_tests::Nodes;
 use rustix::process::Signal;
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::support::{Dir, Done, QUORATE, Started, run, with_nodes};
+use crate::support::{Dir, Done, QUORATE, Started, keys_left, run, with_nodes, with_quorum};
 
 const README: &str = include_str!("../../../../README.md");
 const PAGE: &str = include_str!("../../../quorate/docs/command.md");
@@ -56,7 +56,7 @@ fn the_scripts_of_the_readme_run() {
     let (dir, other) = (&Dir::new(), &Dir::new());
     [dir, other].iter().for_each(|dir| install(dir, &["send-report"]));
     // Two machines.
-    [dir, other].iter().for_each(|dir| sh(dir, nodes, cron).assert_silent());
+    [dir, other].iter().for_each(|dir| with_quorum(|| sh(dir, nodes, cron)).assert_silent());
     assert_eq!((&*dir.read("ran"), &*other.read("ran")), ("send-report \n", ""));
 
     for (word, program, words) in
@@ -92,7 +92,7 @@ fn the_scripts_of_the_page_run() {
             ],
         );
         let done = sh(dir, nodes, text);
-        assert_eq!((done.code(), &*done.err), (Some(0), ""), "{text}: {done:?}");
+        assert_eq!((done.code(), &*done.told()), (Some(0), ""), "{text}: {done:?}");
         assert_ne!(dir.read("ran"), "", "{text}: {done:?}");
         for name in ["report", "deploy"] {
             run(dir, &nodes.addresses(), &["free", "--now", "--yes", name]);
@@ -134,7 +134,7 @@ fn the_service_of_the_page_stops_its_command_once() {
     dir.wait_for("started");
     service.signal(Signal::TERM);
     service.done().assert_silent();
-    assert_eq!((dir.read("stops"), nodes.keys_left()), ("TERM\n".to_owned(), vec![]));
+    assert_eq!((dir.read("stops"), keys_left(nodes)), ("TERM\n".to_owned(), vec![]));
 }
 
 /// All nodes fail at the worst moment, just before a renewal, and each try fails at once, as late as it may be.
@@ -173,7 +173,7 @@ fn the_container_runs_quorate_and_the_cron_job_gives_it_words_that_it_knows() {
     install(dir, &["send-report"]);
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     for _ in 0..2 {
-        sh(dir, nodes, &format!("quorate {}", quoted.join(" "))).assert_silent();
+        with_quorum(|| sh(dir, nodes, &format!("quorate {}", quoted.join(" ")))).assert_silent();
     }
     assert_eq!(dir.read("ran"), "send-report \n");
     // The addresses come from a secret, since they hold passwords.

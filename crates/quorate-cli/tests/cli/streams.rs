@@ -8,7 +8,7 @@ use quorate_tests::Nodes;
 use quorate_tests::wait::eventually;
 use rustix::process::Signal;
 
-use crate::support::{Dir, QUORATE, Started, quorate, with_nodes};
+use crate::support::{Dir, QUORATE, Started, keys_left, quorate, with_nodes};
 
 /// A disk that is full.
 fn full() -> File {
@@ -83,7 +83,7 @@ fn x4_a_record_that_cannot_be_written_leaves_no_lock() {
         let (code, errors) = run(dir, lock(), output);
         assert_eq!(code, Some(74), "{errors}");
         assert!(errors.contains("the record was not written, the lock is free: "), "{errors}");
-        assert!(nodes.keys_left().is_empty());
+        assert_eq!(keys_left(nodes), []);
     }
     // A pipe that is full, and not read.
     let (reader, mut writer) = pipe().unwrap();
@@ -97,7 +97,7 @@ fn x4_a_record_that_cannot_be_written_leaves_no_lock() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     eventually("the end of a process", || child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
-    assert!(nodes.keys_left().is_empty());
+    assert_eq!(keys_left(nodes), []);
     drop(reader);
 }
 
@@ -110,7 +110,7 @@ fn x4_the_command_inherits_what_was_open_and_nothing_else() {
     shell.args(["-c", r#"exec 9> extra; echo before >&9; echo in | exec "$0" run lock -c "$1""#]);
     shell.args([QUORATE, inner]);
     let done = Started::spawn(with_nodes(shell, dir, &nodes.addresses()), dir).done();
-    assert_eq!((done.code(), &*done.out, &*done.err), (Some(0), "out\nin\n", "err\n"));
+    assert_eq!((done.code(), &*done.out, &*done.told()), (Some(0), "out\nin\n", "err\n"));
     assert_eq!(dir.read("extra"), "before\nextra\n");
     if cfg!(target_os = "linux") {
         // A shell may keep its script or a copy of a stream above 9.

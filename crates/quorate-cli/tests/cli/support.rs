@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, process};
 
 use quorate_tests::wait::eventually;
-use quorate_tests::{Nodes, Reply};
+use quorate_tests::{Nodes, RedisServer, Reply};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process, test_kill_process_group};
 
 pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
@@ -104,10 +104,22 @@ impl Done {
         self.status.code()
     }
 
+    /// What it printed on standard error, but for the nodes that a busy machine gave no time to answer.
+    pub(crate) fn told(&self) -> String {
+        let is_late = |line: &&str| line.contains(" does not vote: no ");
+        self.err.split_inclusive('\n').filter(|line| !is_late(line)).collect()
+    }
+
+    /// Whether each node that it named had the time to answer.
+    pub(crate) fn is_answered(&self) -> bool {
+        let late = ["no reply within ", "no connection within "];
+        !late.iter().any(|late| self.out.contains(late) || self.err.contains(late))
+    }
+
     /// Asserts that it ended with 0 and printed nothing.
     #[track_caller]
     pub(crate) fn assert_silent(&self) {
-        assert_eq!((self.code(), &*self.out, &*self.err), (Some(0), "", ""), "{self:?}");
+        assert_eq!((self.code(), &*self.out, &*self.told()), (Some(0), "", ""), "{self:?}");
     }
 }
 
@@ -171,6 +183,23 @@ pub(crate) fn run(dir: &Dir, addresses: &[String], words: &[&str]) -> Done {
     start(dir, addresses, words).done()
 }
 
+/// Runs `quorate` again and again, until it has ended as `is_so` says.
+pub(crate) fn run_until(is_so: impl Fn(&Done) -> bool, run: impl Fn() -> Done) -> Done {
+    let mut last = None;
+    eventually("such an end of a process", || is_so(last.insert(run())));
+    last.unwrap()
+}
+
+/// Runs `quorate` with these words, which ask each node once, until each one has had the time to answer.
+pub(crate) fn ask(dir: &Dir, addresses: &[String], words: &[&str]) -> Done {
+    run_until(Done::is_answered, || run(dir, addresses, words))
+}
+
+/// Runs `quorate` until a quorum has had the time to answer: with `--once-per` it asks only once.
+pub(crate) fn with_quorum(run: impl Fn() -> Done) -> Done {
+    run_until(|done| done.code() != Some(69), run)
+}
+
 /// A process that a script named by its process id.
 pub(crate) fn pid(text: &str) -> Pid {
     Pid::from_raw(text.trim().parse().unwrap()).unwrap()
@@ -226,6 +255,14 @@ pub(crate) fn delete(nodes: &Nodes, name: &str) {
     for node in nodes.iter() {
         node.cli(&["DEL", name]);
     }
+}
+
+/// The keys that are left when each node has executed all that it was sent: only then does the node end the connections
+/// of processes that have ended.
+pub(crate) fn keys_left(nodes: &Nodes) -> Vec<(usize, String)> {
+    let is_alone = |node: &RedisServer| node.info("connected_clients") == "1";
+    eventually("the end of all connections", || nodes.iter().all(is_alone));
+    nodes.keys_left()
 }
 
 /// Waits until another process waits for the lock.

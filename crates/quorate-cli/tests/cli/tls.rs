@@ -3,7 +3,7 @@
 use quorate_tests::peer::Peer;
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer, TEST_CA};
 
-use crate::support::{Dir, Started, quorate, run};
+use crate::support::{Dir, Done, Started, ask, quorate, run, run_until};
 
 /// The three files, as options or as variables.
 fn files(authority: &Authority, name: &str) -> [String; 3] {
@@ -19,9 +19,9 @@ fn nodes_are_reached_over_tls() {
     // On a busy machine the first connections may be too slow for a round, which is warned of.
     let words = ["--tls-ca", TEST_CA, "run", "--wait", "1h", "a", "--", "true"];
     assert_eq!(run(dir, &addresses, &words).code(), Some(0));
-    let seen = run(dir, &addresses, &["inspect", "a", "--tls-ca", TEST_CA]);
+    let seen = ask(dir, &addresses, &["inspect", "a", "--tls-ca", TEST_CA]);
     assert!(seen.out.contains("free on 3 of 3 nodes"), "{seen:?}");
-    let unknown = run(dir, &addresses, &["run", "--wait", "2s", "a", "--", "true"]);
+    let unknown = ask(dir, &addresses, &["run", "--wait", "2s", "a", "--", "true"]);
     assert!(unknown.code() == Some(69) && unknown.err.contains("certificate"), "{unknown:?}");
 }
 
@@ -60,7 +60,8 @@ fn a_certificate_of_the_client_is_shown_to_nodes_that_want_one() {
         ([ca, cert, other.to_str().unwrap()], 78, "KeyMismatch"),
         ([ca, "", ""], 69, "CertificateRequired"),
     ] {
-        let done = with(values, if code == 69 { "2s" } else { "30s" });
+        let wait = if code == 69 { "2s" } else { "30s" };
+        let done = run_until(Done::is_answered, || with(values, wait));
         assert!(done.code() == Some(code) && done.err.contains(why), "{why}: {done:?}");
     }
 }
