@@ -39,8 +39,10 @@ pub(crate) const FENCED: [&str; 8] = [
 ];
 
 /// The release script of the hand-written contestants: the one of quorate.
-pub(crate) const RELEASE: &str =
-    include_str!("../../../crates/quorate-protocol/scripts/release.lua");
+pub(crate) const RELEASE: &str = concat!(
+    include_str!("../../../crates/quorate-protocol/scripts/is_freed.lua"),
+    include_str!("../../../crates/quorate-protocol/scripts/release.lua")
+);
 
 static RELEASE_SHA1: LazyLock<String> =
     LazyLock::new(|| sha1_smol::Sha1::from(RELEASE).digest().to_string());
@@ -160,5 +162,31 @@ impl Contestant for Rslock {
     async fn release(&self, held: Lock) -> bool {
         self.manager.unlock(&held).await;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_tests::Nodes;
+    use quorate_tests::wait::LONG_TTL;
+
+    use super::*;
+
+    async fn locks<C: Contestant>(name: &str, addresses: &[String]) {
+        let contestant = C::connect(name, addresses.to_vec(), LONG_TTL).await.unwrap();
+        let held = contestant.acquire(name).await.expect(name);
+        assert!(contestant.release(held).await, "{name}");
+        contestant.close().await;
+    }
+
+    #[tokio::test]
+    async fn each_contestant_releases_what_it_has_acquired() {
+        let nodes = Nodes::start(3);
+        let addresses = &nodes.addresses();
+        locks::<Quorate>(QUORATE_REDIS, addresses).await;
+        locks::<Quorate>(QUORATE_FRED, addresses).await;
+        locks::<ByHand<Redis>>(BARE_REDIS, addresses).await;
+        locks::<ByHand<Fred>>(BARE_FRED, addresses).await;
+        locks::<Rslock>(RSLOCK, addresses).await;
     }
 }
