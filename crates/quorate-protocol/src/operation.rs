@@ -96,8 +96,8 @@ static RELEASE: Script = script!("is_freed", "release");
 /// If all keys are ours, each lives for at least the ttl from now. `ARGV` token, ttl in ms. Returns 1, or what is at a key
 /// that is not ours: 0 for nothing.
 ///
-/// It never shortens (H2), and [`NO_TTL`] extends nothing. `PEXPIRE … GT` would need Redis 7. With client tracking, the last `GET` makes the server push the
-/// next change of the key; its own `PEXPIRE` had ended that.
+/// It never shortens (H2), and [`NO_TTL`] extends nothing. `PEXPIRE … GT` would need Redis 7. With client tracking, the last
+/// `GET` makes the server push the next change of the key; its own `PEXPIRE` had ended that.
 static EXTEND: Script = script!("has_readers", "held_at", "extend");
 
 /// With it, the script of an extension looks at several keys, for which a user needs no permission more. No key has less

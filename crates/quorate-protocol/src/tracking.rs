@@ -3,6 +3,7 @@
 //! A watch is registered **before** the key is read on that connection. So a change is pushed whenever
 //! it comes after the reply, and a push that comes before the reply is not missed.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,12 +29,12 @@ struct Watches {
 
 impl Tracking {
     /// Registers the sender of `call`, unless it is registered for this key: it is told at the next message about it.
-    pub(crate) fn watch(&self, key: Vec<u8>, call: &Call) {
+    pub(crate) fn watch(&self, key: Cow<'_, [u8]>, call: &Call) {
         let mut watches = self.lock();
-        match watches.of_keys.get_mut(&key) {
+        match watches.of_keys.get_mut(&*key) {
             Some(pushes) if pushes.iter().any(|push| push.is_for(call)) => return,
             Some(pushes) => pushes.push(call.push()),
-            None => drop(watches.of_keys.insert(key, vec![call.push()])),
+            None => drop(watches.of_keys.insert(key.into_owned(), vec![call.push()])),
         }
         if watches.of_keys.len() > watches.crowd {
             drop(watches);

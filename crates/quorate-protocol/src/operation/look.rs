@@ -1,5 +1,7 @@
 //! Looking at the keys of a lock that is held, and reading what is there: ours, a mark for ours, another's, or nothing.
 
+use std::borrow::Cow;
+
 use quorate_core::BackendError;
 use quorate_core::backend::{Claim, Holder, Mode, Operation, Reply, Vote};
 use quorate_core::resource::Key;
@@ -16,12 +18,12 @@ pub(super) fn command<C: Command>(key: &Key) -> C {
 }
 
 /// The keys of which an operation is told the next change, with client tracking.
-pub(crate) fn pushed_keys(operation: &Operation) -> Vec<Vec<u8>> {
+pub(crate) fn pushed_keys(operation: &Operation) -> Vec<Cow<'_, [u8]>> {
     match operation {
         Operation::Look(claim) | Operation::Extend(claim, _) if claim.mode() == Mode::Exclusive => {
-            claim.keys().iter().map(|key| key.as_bytes().to_vec()).collect()
+            claim.keys().iter().map(|key| Cow::from(key.as_bytes())).collect()
         }
-        operation => watched_key(operation).into_iter().collect(),
+        operation => watched_key(operation).into_iter().map(Cow::from).collect(),
     }
 }
 
