@@ -23,11 +23,17 @@ impl Renewal {
     }
 
     /// When to renew a lease: after seven tenths of the interval, up to all of it, since the start of the
-    /// round that made it valid until `valid_until`.
+    /// round that made it valid until `valid_until`. An interval of a second or more is cut to whole steps of
+    /// ten milliseconds since `origin`: the leases of a process that are renewed in one step share pipelines.
     #[must_use]
-    pub fn next(&self, valid_until: Instant, random: u64) -> Instant {
+    pub fn next(&self, valid_until: Instant, random: u64, origin: Instant) -> Instant {
         let after = self.interval / 10 * 7 + scale(self.interval / 10 * 3, random);
-        valid_until.checked_sub(self.validity.saturating_sub(after)).unwrap_or(valid_until)
+        let at = valid_until.checked_sub(self.validity.saturating_sub(after));
+        let at = at.unwrap_or(valid_until);
+        let beyond = at.saturating_duration_since(origin).subsec_nanos() % STEP.subsec_nanos();
+        let is_long = self.interval >= 100 * STEP;
+        let earlier = at.checked_sub(Duration::from_nanos(beyond.into()));
+        earlier.filter(|_| is_long).unwrap_or(at)
     }
 
     /// When to try again after a renewal that failed: within a quarter of the time left, or of the
@@ -39,6 +45,9 @@ impl Renewal {
         saturating_add(now, most / 2 + scale(most / 2, random))
     }
 }
+
+/// A part of a second, and small beside the interval of a lease that is renewed in steps.
+const STEP: Duration = Duration::from_millis(10);
 
 /// So that the last tries are not made without a pause.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
@@ -57,16 +66,30 @@ mod tests {
     fn h7_the_next_renewal_is_drawn_from_the_last_three_tenths() {
         let start = Instant::now();
         let valid_until = start + 9 * SECOND;
-        let earliest = renewal().next(valid_until, 0);
-        let latest = renewal().next(valid_until, u64::MAX);
+        let earliest = renewal().next(valid_until, 0, start);
+        let latest = renewal().next(valid_until, u64::MAX, start);
         assert_eq!(earliest - start, 2_100 * SECOND / 1000);
-        assert!(latest <= start + 3 * SECOND && latest > start + 2999 * SECOND / 1000);
+        assert!(latest <= start + 3 * SECOND && latest > start + 2989 * SECOND / 1000);
+    }
+
+    #[test]
+    fn leases_are_renewed_in_steps_that_begin_no_later_than_was_drawn() {
+        let start = Instant::now();
+        let beyond_step = |renewal: Renewal, random| {
+            let after = renewal.next(start + 9 * SECOND, random, start) - start;
+            after.as_nanos() % STEP.as_nanos()
+        };
+        let short = Renewal::new(9 * SECOND, 99 * STEP);
+        for random in [1 << 61, 1 << 62, 1 << 63, u64::MAX] {
+            assert_eq!(beyond_step(renewal(), random), 0);
+            assert_ne!(beyond_step(short, random), 0, "a short interval has no steps");
+        }
     }
 
     #[test]
     fn a_lease_that_was_extended_for_longer_is_renewed_later() {
         let start = Instant::now();
-        let next = renewal().next(start + 60 * SECOND, u64::MAX);
+        let next = renewal().next(start + 60 * SECOND, u64::MAX, start);
         assert!(next > start + 53 * SECOND, "not before it can gain anything");
     }
 
@@ -99,7 +122,7 @@ mod tests {
     fn t3_nothing_overflows() {
         let wild = Renewal::new(Duration::MAX, Duration::MAX / 8);
         let now = Instant::now();
-        let _ = wild.next(now, u64::MAX);
+        let _ = wild.next(now, u64::MAX, now);
         let _ = wild.retry(now, now, u64::MAX);
     }
 }

@@ -51,10 +51,10 @@ impl State {
             return;
         };
         if renewal.round.is_none() {
-            let (ttl, random) = (attempt.claim.ttl(), attempt.cluster().random());
-            let times = attempt.cluster().config.renewal(ttl);
+            let (ttl, cluster) = (attempt.claim.ttl(), attempt.cluster());
+            let (times, random) = (cluster.config.renewal(ttl), cluster.random());
             let at = match is_won {
-                true => times.next(valid_until, random),
+                true => times.next(valid_until, random, cluster.attempts.origin()),
                 false => times.retry(now, valid_until, random),
             };
             renewal.at = Some(at).filter(|at| *at < valid_until && !self.machine.is_limited());

@@ -70,6 +70,8 @@ pub(crate) struct Slot(u32);
 /// All that is not over in a manager.
 pub(crate) struct Attempts {
     runtime: Arc<dyn Runtime>,
+    /// From when steps of renewals are counted.
+    origin: Instant,
     /// A timer of the timekeeper that is later than that is reported.
     node_timeout: Duration,
     all: Mutex<All>,
@@ -134,7 +136,12 @@ impl Wake {
 impl Attempts {
     pub(crate) fn new(runtime: Arc<dyn Runtime>, node_timeout: Duration) -> Arc<Self> {
         let (all, over, closed) = Default::default();
-        Arc::new(Self { runtime, node_timeout, all, over, closed })
+        let origin = runtime.now();
+        Arc::new(Self { runtime, origin, node_timeout, all, over, closed })
+    }
+
+    pub(crate) const fn origin(&self) -> Instant {
+        self.origin
     }
 
     /// Registers what `make` makes. `None` once the manager is drained or closed.
