@@ -3,8 +3,8 @@
 //! A watch is registered **before** the key is read on that connection. So a change is pushed whenever
 //! it comes after the reply, and a push that comes before the reply is not missed.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,21 +22,21 @@ pub(crate) struct Tracking {
 
 #[derive(Debug, Default)]
 struct Watches {
-    of_keys: HashMap<Vec<u8>, Vec<backend::Push>>,
-    /// From so many keys on, those that were given up are forgotten.
+    /// By the hash of the key and the sender. Who shares the hash of another key is told for nothing, which changes
+    /// nothing (P1); a process renews many leases, and does not keep their names once more.
+    pushes: BTreeMap<(u64, usize), backend::Push>,
+    hashes: RandomState,
+    /// From so many pushes on, those that were given up are forgotten.
     crowd: usize,
 }
 
 impl Tracking {
     /// Registers the sender of `call`, unless it is registered for this key: it is told at the next message about it.
-    pub(crate) fn watch(&self, key: Cow<'_, [u8]>, call: &Call) {
+    pub(crate) fn watch(&self, key: &[u8], call: &Call) {
         let mut watches = self.lock();
-        match watches.of_keys.get_mut(&*key) {
-            Some(pushes) if pushes.iter().any(|push| push.is_for(call)) => return,
-            Some(pushes) => pushes.push(call.push()),
-            None => drop(watches.of_keys.insert(key.into_owned(), vec![call.push()])),
-        }
-        if watches.of_keys.len() > watches.crowd {
+        let hash = watches.hashes.hash_one(key);
+        watches.pushes.entry((hash, call.sender())).or_insert_with(|| call.push());
+        if watches.pushes.len() > watches.crowd {
             drop(watches);
             self.purge();
         }
@@ -55,17 +55,21 @@ impl Tracking {
             Push::Key(key) => drop(self.take(key)),
             Push::AllKeys => drop(self.take_all()),
             Push::ConnectionLost => {
-                self.take_all().into_values().flatten().for_each(backend::Push::end);
+                self.take_all().into_values().for_each(backend::Push::end);
             }
         }
     }
 
-    fn take(&self, key: &[u8]) -> Option<Vec<backend::Push>> {
-        self.lock().of_keys.remove(key)
+    fn take(&self, key: &[u8]) -> Vec<backend::Push> {
+        let mut watches = self.lock();
+        let hash = watches.hashes.hash_one(key);
+        let taken = watches.pushes.range((hash, 0)..=(hash, usize::MAX));
+        let taken: Vec<_> = taken.map(|(at, _)| *at).collect();
+        taken.iter().filter_map(|at| watches.pushes.remove(at)).collect()
     }
 
-    fn take_all(&self) -> HashMap<Vec<u8>, Vec<backend::Push>> {
-        std::mem::take(&mut self.lock().of_keys)
+    fn take_all(&self) -> BTreeMap<(u64, usize), backend::Push> {
+        std::mem::take(&mut self.lock().pushes)
     }
 
     /// Whether anything was received since the last call.
@@ -75,14 +79,13 @@ impl Tracking {
 
     /// Forgets watches that were given up. Returns whether any is left.
     pub(crate) fn purge(&self) -> bool {
-        let mut given_up = Vec::new();
         let mut watches = self.lock();
-        watches.of_keys.retain(|_, pushes| {
-            given_up.extend(pushes.extract_if(.., |push| push.is_given_up()));
-            !pushes.is_empty()
-        });
-        let is_any_left = !watches.of_keys.is_empty();
-        watches.crowd = LEAST_CROWD.max(2 * watches.of_keys.len());
+        let pushes = std::mem::take(&mut watches.pushes);
+        let (given_up, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            pushes.into_iter().partition(|(_, push)| push.is_given_up());
+        watches.crowd = LEAST_CROWD.max(2 * left.len());
+        watches.pushes = left;
+        let is_any_left = !watches.pushes.is_empty();
         drop(watches);
         drop(given_up);
         is_any_left

@@ -17,6 +17,7 @@ pub(super) struct Watches {
 /// A key of a lease that is held, as client tracking keeps it.
 pub(super) struct Tracked {
     key: Vec<u8>,
+    sender: usize,
     pub(super) client: Option<SimClient>,
     pub(super) push: Push,
 }
@@ -52,9 +53,10 @@ impl Watches {
     /// Registers the sender of `call` for the key, once.
     pub(super) fn track(&mut self, key: &[u8], client: Option<&SimClient>, call: &Call) {
         self.leases.retain(|one| !one.push.is_given_up());
-        if !self.leases.iter().any(|one| one.key == key && one.push.is_for(call)) {
+        let sender = call.sender();
+        if !self.leases.iter().any(|one| one.key == key && one.sender == sender) {
             let (key, client) = (key.to_vec(), client.cloned());
-            self.leases.push(Tracked { key, client, push: call.push() });
+            self.leases.push(Tracked { key, sender, client, push: call.push() });
         }
     }
 

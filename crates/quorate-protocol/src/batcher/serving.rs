@@ -163,7 +163,7 @@ impl<'a, D: Dial> Serving<'a, D> {
             call.note_left(self.is_behind);
             if self.shared.purpose == Purpose::Watches || self.features.tracks {
                 for key in operation::pushed_keys(call.operation()) {
-                    self.shared.tracking.watch(key, &call);
+                    self.shared.tracking.watch(&key, &call);
                 }
             }
             commands.push(command);

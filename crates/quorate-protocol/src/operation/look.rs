@@ -18,13 +18,15 @@ pub(super) fn command<C: Command>(key: &Key) -> C {
 }
 
 /// The keys of which an operation is told the next change, with client tracking.
-pub(crate) fn pushed_keys(operation: &Operation) -> Vec<Cow<'_, [u8]>> {
-    match operation {
+pub(crate) fn pushed_keys(operation: &Operation) -> impl Iterator<Item = Cow<'_, [u8]>> {
+    let keys = match operation {
         Operation::Look(claim) | Operation::Extend(claim, _) if claim.mode() == Mode::Exclusive => {
-            claim.keys().iter().map(|key| Cow::from(key.as_bytes())).collect()
+            claim.keys()
         }
-        operation => watched_key(operation).into_iter().map(Cow::from).collect(),
-    }
+        _ => &[],
+    };
+    let keys = keys.iter().map(|key| Cow::from(key.as_bytes()));
+    keys.chain(watched_key(operation).map(Cow::from))
 }
 
 /// The reply to a look at one key.

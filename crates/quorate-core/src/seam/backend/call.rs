@@ -212,6 +212,13 @@ impl Call {
         }
     }
 
+    /// Who has sent the call, and needs no second [`Push`] for the same key: a number that no other sender has as long as
+    /// the call or a push of it is there.
+    #[must_use]
+    pub fn sender(&self) -> usize {
+        self.sender.as_ref().map_or(0, |sender| Arc::as_ptr(sender).addr())
+    }
+
     /// For a watch, and for an extension and a look of an exclusive claim: what tells the sender that a key was written. To
     /// be taken before the key is read.
     pub fn push(&self) -> Push {
@@ -263,15 +270,6 @@ pub struct Push {
 }
 
 impl Push {
-    /// Whether a call has the same sender, who needs no other push for the same key.
-    #[must_use]
-    pub fn is_for(&self, call: &Call) -> bool {
-        let same = |ours: &Weak<dyn Answered>, theirs: &Arc<dyn Answered>| {
-            std::ptr::addr_eq(ours.as_ptr(), Arc::as_ptr(theirs))
-        };
-        self.sender.as_ref().zip(call.sender.as_ref()).is_some_and(|(one, other)| same(one, other))
-    }
-
     /// Tells a wait that the connection has ended, and a lease nothing: its next renewal says what is there.
     pub fn end(mut self) {
         if matches!(self.tag.kind, CallKind::Extend | CallKind::Look) {
