@@ -31,11 +31,13 @@ use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Due;
 use crate::cluster::shell::{self, Actor, Input, Shell};
-use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
+use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
 use crate::resource::{Key, Label};
 use crate::seam::backend::{AcquireOptions, BackendError, CallKind, Claim, Holder, Tag};
 use crate::telemetry;
 use crate::turns::tickets::{GivenOn, Inner, Turn};
+
+use self::keep::Keeping;
 
 pub(crate) use self::end::PublishedEnd;
 pub(crate) use self::sides::{AttemptOptions, NotWon};
@@ -74,11 +76,8 @@ pub(crate) struct State {
     /// The label of the process that revoked the lock; in the box, since hardly any is.
     revoked: Option<Box<Option<Label>>>,
     released: Option<Result<(), ReleaseError>>,
-    /// The extension with which the lock is left on the nodes, and how that ended.
-    keeping: Option<RoundId>,
-    /// For how long, until that is asked of the nodes.
-    mark: Option<Ttl>,
-    kept: Option<Result<(), ExtendError>>,
+    /// The lock is left on the nodes; in the box, since few are.
+    keeping: Option<Box<Keeping>>,
     /// After a lost round: each node has answered the undo, or has failed it.
     is_undone: bool,
     /// Without a caller of `release`: a quorum of nodes owes no release.

@@ -27,8 +27,6 @@ impl State {
             revoked: None,
             released: None,
             keeping: None,
-            mark: None,
-            kept: None,
             is_undone: false,
             is_cleared: false,
             is_left: false,
@@ -160,8 +158,11 @@ impl State {
     ) {
         let is_result_to_come =
             self.first.is_some() && !self.is_taken && !self.is_left && !self.is_closed;
+        if self.turn.is_over() || is_result_to_come {
+            return;
+        }
         let is_over = self.machine.is_quiescent();
-        if self.turn.is_over() || is_result_to_come || !(is_over || self.machine.is_releasing()) {
+        if !(is_over || self.machine.is_releasing()) {
             return;
         }
         let was_held = attempt.won.get().is_some();

@@ -13,6 +13,22 @@ use crate::telemetry;
 /// For how long beyond the ttl of the lock a mark that was not set is released.
 const CLEANUP: Duration = Duration::from_secs(60);
 
+/// How a lock is left on the nodes.
+pub(super) struct Keeping {
+    /// The extension that decides; `None` if the lease had ended before.
+    round: Option<RoundId>,
+    /// For how long, until that is asked of the nodes.
+    mark: Option<Ttl>,
+    result: Option<Result<(), ExtendError>>,
+}
+
+impl Keeping {
+    /// The round that has still to be decided.
+    fn awaited(&self) -> Option<RoundId> {
+        self.round.filter(|_| self.result.is_none())
+    }
+}
+
 impl Attempt {
     /// Ends the lease, and leaves the lock on the nodes for `ttl` from now. If the lease is lost before a quorum
     /// has extended, or no quorum extends, the lock is released.
@@ -22,7 +38,7 @@ impl Attempt {
     /// From the first poll on, it goes on when the future is dropped.
     pub(crate) async fn keep(self: &Arc<Self>, ttl: Ttl) -> Result<(), ExtendError> {
         self.handle(Input::Wish(Wish::Keep(ttl)));
-        self.wait(|state| state.kept.clone()).await
+        self.wait(|state| state.keeping.as_ref()?.result.clone()).await
     }
 }
 
@@ -38,9 +54,9 @@ impl State {
         let is_held = attempt.end.check(now).is_ok();
         // A node that sets the mark and is away then keeps it if this process ends: so a quorum has to answer first.
         let answering = attempt.claim.ttl();
-        self.keeping = is_held.then(|| self.machine.extend(answering, now)).flatten();
-        self.mark = Some(ttl);
-        match self.keeping {
+        let round = is_held.then(|| self.machine.extend(answering, now)).flatten();
+        self.keeping = Some(Box::new(Keeping { round, mark: Some(ttl), result: None }));
+        match round {
             Some(_) => attempt.end.end(End::Detached, now),
             None => {
                 self.background_since.get_or_insert(now);
@@ -64,23 +80,25 @@ impl State {
         now: Instant,
         effects: &mut Effects,
     ) {
-        if self.kept.is_none() && self.keeping.is_some_and(|keeping| keeping <= round) {
-            let result = result();
-            if result.is_ok()
-                && let Some(ttl) = self.mark.take()
-            {
-                // Without a round, the lease is lost: that is a decision as well.
-                self.keeping = self.machine.extend(ttl, now).or(self.keeping);
-                return;
-            }
-            if result.is_ok() {
-                self.machine.abandon(now);
-                self.turn.end(&mut effects.given_on);
-            } else {
-                self.release_mark(attempt, now);
-            }
-            self.set_kept(result, effects);
+        let Some(keeping) = &mut self.keeping else { return };
+        if keeping.awaited().is_none_or(|awaited| awaited > round) {
+            return;
         }
+        let result = result();
+        if result.is_ok()
+            && let Some(ttl) = keeping.mark.take()
+        {
+            // Without a round, the lease is lost: that is a decision as well.
+            keeping.round = self.machine.extend(ttl, now).or(keeping.round);
+            return;
+        }
+        if result.is_ok() {
+            self.machine.abandon(now);
+            self.turn.end(&mut effects.given_on);
+        } else {
+            self.release_mark(attempt, now);
+        }
+        self.set_kept(result, effects);
     }
 
     /// The lease was lost. If that is before the extension was decided, nothing is kept.
@@ -91,7 +109,7 @@ impl State {
         now: Instant,
         effects: &mut Effects,
     ) {
-        if self.kept.is_none() && self.keeping.is_some() {
+        if self.keeping.as_ref().is_some_and(|keeping| keeping.awaited().is_some()) {
             let lost = why(self);
             self.release_mark(attempt, now);
             self.set_kept(Err(lost.into()), effects);
@@ -106,7 +124,9 @@ impl State {
     }
 
     fn set_kept(&mut self, result: Result<(), ExtendError>, effects: &mut Effects) {
-        self.kept = Some(result.clone());
+        if let Some(keeping) = &mut self.keeping {
+            keeping.result = Some(result.clone());
+        }
         effects.tell(move |attempt| {
             let keys = attempt.claim.keys();
             match (result, attempt.end.ended()) {

@@ -128,7 +128,9 @@ impl Inner {
         let (mut next, mut unused) = (None, None);
         {
             let mut state = self.lock();
-            let Some(queue) = state.queues.get_mut(key) else { return };
+            let Queues { queues, lingering, .. } = &mut *state;
+            let Entry::Occupied(mut entry) = queues.entry(key.clone()) else { return };
+            let queue = entry.get_mut();
             if let Some((_, waker)) = queue.tasks.front() {
                 next = Some(waker.clone());
                 queue.ticket = Whereabouts::Given;
@@ -140,10 +142,10 @@ impl Inner {
                 }
                 match queue.remembers_until() {
                     Some(until) if !mem::replace(&mut queue.is_lingering, true) => {
-                        state.lingering.push_back((until, key.clone()));
+                        lingering.push_back((until, key.clone()));
                     }
                     Some(_) => {}
-                    None => drop(state.queues.remove(key)),
+                    None => drop(entry.remove()),
                 }
             }
         }

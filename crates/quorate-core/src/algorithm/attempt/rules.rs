@@ -92,6 +92,10 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// Takes the first row that matches, and returns whether there was one.
     fn decide_once(&mut self, now: Instant) -> bool {
+        // Most late replies.
+        if self.phase == Phase::Ending(Owed::default()) {
+            return false;
+        }
         let Tally { granted, against, unknown, open, not_ours, marked, clear } =
             Tally::of(&self.nodes);
         let (quorum, spare) = (self.settings.nodes.quorum(), self.settings.nodes.spare());

@@ -67,8 +67,8 @@ impl Wakers {
         if let Some((_, waker)) = self.first {
             waker.wake();
         }
-        for (_, waker) in self.more {
-            waker.wake();
+        if !self.more.is_empty() {
+            self.more.into_iter().for_each(|(_, waker)| waker.wake());
         }
     }
 }
