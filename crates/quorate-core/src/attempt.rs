@@ -31,13 +31,11 @@ use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Due;
 use crate::cluster::shell::{self, Actor, Input, Shell};
-use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
+use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::resource::{Key, Label};
 use crate::seam::backend::{AcquireOptions, BackendError, CallKind, Claim, Holder, Tag};
 use crate::telemetry;
 use crate::turns::tickets::{GivenOn, Inner, Turn};
-
-use self::keep::Keeping;
 
 pub(crate) use self::end::PublishedEnd;
 pub(crate) use self::sides::{AttemptOptions, NotWon};
@@ -91,6 +89,15 @@ pub(crate) struct State {
     is_counted: bool,
     /// When the last of the caller's results was there: what follows is background work.
     background_since: Option<Instant>,
+}
+
+/// How a lock is left on the nodes.
+struct Keeping {
+    /// The extension that decides; `None` if the lease had ended before.
+    round: Option<RoundId>,
+    /// For how long, until that is asked of the nodes.
+    mark: Option<Ttl>,
+    result: Option<Result<(), ExtendError>>,
 }
 
 /// A lease that is extended in the background, again and again.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Attempt, Effects, State, Wish};
+use super::{Attempt, Effects, Keeping, State, Wish};
 use crate::algorithm::attempt::{End, RoundId};
 use crate::algorithm::lease::Ttl;
 use crate::cluster::shell::{Actor as _, Input};
@@ -12,15 +12,6 @@ use crate::telemetry;
 
 /// For how long beyond the ttl of the lock a mark that was not set is released.
 const CLEANUP: Duration = Duration::from_secs(60);
-
-/// How a lock is left on the nodes.
-pub(super) struct Keeping {
-    /// The extension that decides; `None` if the lease had ended before.
-    round: Option<RoundId>,
-    /// For how long, until that is asked of the nodes.
-    mark: Option<Ttl>,
-    result: Option<Result<(), ExtendError>>,
-}
 
 impl Keeping {
     /// The round that has still to be decided.
