@@ -152,92 +152,79 @@ pub(crate) fn next<C: Command>(
     reply: Value,
     features: &mut Features,
 ) -> Step<C> {
-    if let (Operation::Acquire(claim, _), Form::Plain, Value::Nil) = (operation, form, &reply) {
-        return Step::Send(acquire::holder(claim), Form::Holder);
-    }
-    if form == Form::Holder {
+    match (operation, form, &reply) {
+        (Operation::Acquire(claim, _), Form::Plain, Value::Nil) => {
+            Step::Send(acquire::holder(claim), Form::Holder)
+        }
         // The key was refused, whatever this says.
-        return Step::Done(Ok(named(acquire::refusal(&reply), features)));
-    }
-    if form == Form::Config {
-        features.fsync = describe::of_fsync(&reply);
-        return match features.scripts {
-            Ok(by) => script(operation, by, features),
-            Err(_) => Step::Send(describe::info(), Form::Plain),
-        };
-    }
-    if let (Operation::Release(_, ReleaseOptions { was_held: true, .. }), Value::Int(0)) =
-        (operation, &reply)
-        && form == Form::CompareAndDelete
-        && features.scripts.is_ok()
-    {
+        (_, Form::Holder, _) => Step::Done(Ok(named(acquire::refusal(&reply), features))),
+        (_, Form::Config, _) => {
+            features.fsync = describe::of_fsync(&reply);
+            match features.scripts {
+                Ok(by) => script(operation, by, features),
+                Err(_) => Step::Send(describe::info(), Form::Plain),
+            }
+        }
         // A revoke may have put its mark in place of the token, and the command compares with one value.
-        return scripted(operation, features);
+        (
+            Operation::Release(_, ReleaseOptions { was_held: true, .. }),
+            Form::CompareAndDelete,
+            Value::Int(0),
+        ) if features.scripts.is_ok() => scripted(operation, features),
+        (_, _, Value::Error(text)) => after_error(operation, form, text, features),
+        (Operation::Describe, Form::Script(_), _) => match describe::of_script(&reply, features) {
+            Ok(None) => Step::Send(describe::info(), Form::Plain),
+            told => Step::Done(told.map(|told| described(told.unwrap_or_default()))),
+        },
+        _ => Step::Done(meaning(operation, form, reply, features)),
     }
-    let Value::Error(text) = &reply else {
-        return match (operation, form) {
-            (Operation::Describe, Form::Script(_)) => match describe::of_script(&reply, features) {
-                Ok(None) => Step::Send(describe::info(), Form::Plain),
-                told => Step::Done(told.map(|told| described(told.unwrap_or_default()))),
-            },
-            _ => Step::Done(meaning(operation, form, reply, features)),
-        };
-    };
-    if form == Form::Script(By::Sha) && text.starts_with("NOSCRIPT") {
-        features.must_load = true;
-        return if sets_a_key(operation) {
-            let text = "the node had lost the script, which is loaded again";
-            not_sent(&BackendError::new(BackendErrorKind::Other, text))
-        } else {
-            script(operation, By::Text, features)
-        };
-    }
+}
+
+/// What follows an error in place of a reply.
+fn after_error<C: Command>(
+    operation: &Operation,
+    form: Form,
+    text: &str,
+    features: &mut Features,
+) -> Step<C> {
+    use BackendErrorKind::{Cluster, CrossSlot, Permission, Script, WrongType};
+
     let error = error_of_reply(text);
-    if form == Form::SetGet {
-        match error.kind() {
-            // The key exists.
-            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused, features))),
-            // The version promises more than the server has. A second command could set a key.
-            _ if text.contains("syntax error") => {
-                features.names_holder = false;
-                return not_sent(&error);
+    match (operation, form, error.kind()) {
+        (_, Form::Script(By::Sha), _) if text.starts_with("NOSCRIPT") => {
+            features.must_load = true;
+            if sets_a_key(operation) {
+                let text = "the node had lost the script, which is loaded again";
+                not_sent(&BackendError::new(BackendErrorKind::Other, text))
+            } else {
+                script(operation, By::Text, features)
             }
-            _ => {}
+        }
+        // The key exists.
+        (_, Form::SetGet | Form::CompareAndDelete, WrongType)
+        | (Operation::Look(_), _, WrongType) => Step::Done(Ok(voted(Vote::Refused, features))),
+        // The same, and the server tracks it.
+        (Operation::Watch { .. }, _, WrongType) => Step::Done(Ok(CallReply::Watched(true))),
+        // The version promises more than the server has. A second command could set a key.
+        (_, Form::SetGet, _) if text.contains("syntax error") => {
+            features.names_holder = false;
+            not_sent(&error)
+        }
+        (_, Form::CompareAndDelete, Permission | Script) if features.scripts.is_ok() => {
+            features.note_refusal_of_compare_and_delete(&error);
+            scripted(operation, features)
+        }
+        (Operation::Describe, Form::Plain, Permission | Script | Cluster | CrossSlot) => {
+            Step::Done(describe::of_plain(Err(error), features).map(described))
+        }
+        (Operation::Describe, _, Permission | Script | Cluster | CrossSlot) => {
+            Step::Send(describe::info(), Form::Plain)
+        }
+        _ => {
+            features.note_lack(operation, &error);
+            Step::Done(Err(error))
         }
     }
-    if matches!(operation, Operation::Watch { .. }) && error.kind() == BackendErrorKind::WrongType {
-        // The key exists, and the server tracks it all the same.
-        return Step::Done(Ok(CallReply::Watched(true)));
-    }
-    if matches!(operation, Operation::Look(_)) && error.kind() == BackendErrorKind::WrongType {
-        return Step::Done(Ok(voted(Vote::Refused, features)));
-    }
-    if form == Form::CompareAndDelete {
-        match error.kind() {
-            BackendErrorKind::WrongType => return Step::Done(Ok(voted(Vote::Refused, features))),
-            BackendErrorKind::Permission | BackendErrorKind::Script => {
-                features.note_refusal_of_compare_and_delete(&error);
-                if features.scripts.is_ok() {
-                    return scripted(operation, features);
-                }
-            }
-            _ => {}
-        }
-    }
-    let lacks = [
-        BackendErrorKind::Permission,
-        BackendErrorKind::Script,
-        BackendErrorKind::Cluster,
-        BackendErrorKind::CrossSlot,
-    ];
-    if matches!(operation, Operation::Describe) && lacks.contains(&error.kind()) {
-        return match form {
-            Form::Plain => Step::Done(describe::of_plain(Err(error), features).map(described)),
-            _ => Step::Send(describe::info(), Form::Plain),
-        };
-    }
-    features.note_lack(operation, &error);
-    Step::Done(Err(error))
 }
 
 /// The answer to a call whose connection ended before its next command, of this form, left. `None`: it begins again,
