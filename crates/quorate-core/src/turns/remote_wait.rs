@@ -50,7 +50,7 @@ pub(crate) struct WaitState {
     calls: u32,
     /// The call whose reply the machine awaits.
     awaited: Option<u32>,
-    /// REFRESH in flight, at most one for each gate.
+    /// REFRESH in flight.
     refreshes: Vec<(NodeId, u32)>,
     /// LEAVE that waits until a REFRESH has settled: on a gate that keeps no order.
     held_back: Vec<(NodeId, Option<Entry>)>,

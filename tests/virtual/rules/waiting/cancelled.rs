@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
 use quorate_core::{LockManager, LockRequest, Runtime};
-use quorate_memory::{Fault, Value};
+use quorate_memory::{Effect, Fault, Operation, Rule, Value};
 
 use super::contest::Contest;
 use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene, from};
@@ -288,6 +288,31 @@ fn w3_a_leave_never_overtakes_its_refresh() {
         assert_eq!(node.keys(), [b"r".to_vec()], "{moment:?}");
     }
     assert!(entries > 0, "it never joined the queue");
+}
+
+/// The same, and a watch that was given up is answered while the REFRESH is under way.
+#[test]
+fn w3_a_leave_waits_for_its_refresh_and_for_no_other_reply() {
+    let slow = |way| Rule::new(Effect::Delay { least: way, most: way });
+    let world = World::complete(1);
+    let world = World { nodes: vec![world.nodes[0].unordered()], ..world };
+    let node = &world.nodes[0];
+    let _held = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
+    node.add_rule(slow(100 * MS).on(Operation::Watch));
+    let builder = world.builder().node_timeout(150 * MS).backoff(60 * SECOND, 60 * SECOND);
+    let manager = builder.build().unwrap();
+    let mut waits = manager.lock("r").into_future().boxed();
+    let mut wait = |time| {
+        let stopped = select(waits.as_mut(), world.sim.sleep(time));
+        assert!(matches!(world.run(stopped), Either::Right(_)));
+    };
+    wait(100 * MS);
+    node.add_rule(slow(400 * MS).on(Operation::Queue));
+    wait(70 * MS);
+    node.clear_rules();
+    drop(waits);
+    world.advance(SECOND);
+    assert_eq!(node.keys(), [b"r".to_vec()]);
 }
 
 /// No node keeps a queue, and one never answers the undo.

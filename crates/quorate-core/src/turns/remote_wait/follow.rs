@@ -38,8 +38,9 @@ impl WaitState {
             self.leaves.retain(|(_, leave)| *leave != number);
             return;
         }
+        let is_refreshing = self.refreshes.iter().any(|(at, _)| *at == gate);
         let held_back = self.held_back.iter().position(|(at, _)| *at == gate);
-        if let Some(at) = held_back {
+        if let Some(at) = held_back.filter(|_| !is_refreshing) {
             let (gate, also) = self.held_back.remove(at);
             self.leave(wait, gate, also, now);
         }
