@@ -212,8 +212,8 @@ impl Call {
         }
     }
 
-    /// For a watch, and for an extension and a look of an exclusive claim: what tells the sender that a key was written. To
-    /// be taken before the key is read.
+    /// For a watch, and for an extension and a look of an exclusive claim: notifies the sender that a key was written. To be
+    /// taken before the key is read.
     pub fn push(&self) -> Push {
         Push { sender: self.sender.as_ref().map(Arc::downgrade), tag: self.tag }
     }
@@ -225,7 +225,7 @@ impl Call {
     }
 }
 
-/// Resolves when the condition is true, of which it tells the task.
+/// Resolves when the condition is true. The condition wakes the task.
 fn until(is_true: impl Fn(&Waker) -> bool) -> impl Future<Output = ()> {
     poll_fn(move |context| match is_true(context.waker()) {
         true => Poll::Ready(()),
@@ -263,7 +263,7 @@ pub struct Push {
 }
 
 impl Push {
-    /// Whether a call has the same sender, who needs no other push for the same key.
+    /// Whether a call has the same sender, which needs no other push for the same key.
     #[must_use]
     pub fn is_for(&self, call: &Call) -> bool {
         let same = |ours: &Weak<dyn Answered>, theirs: &Arc<dyn Answered>| {
