@@ -23,12 +23,12 @@ pub(crate) struct Tracking {
 #[derive(Debug, Default)]
 struct Watches {
     of_keys: HashMap<Vec<u8>, Vec<backend::Push>>,
-    /// From so many keys on, those that were given up are forgotten.
+    /// From so many keys on, abandoned ones are forgotten.
     crowd: usize,
 }
 
 impl Tracking {
-    /// Registers the sender of `call`, unless it is registered for this key: it is told at the next message about it.
+    /// Registers the sender of `call`, unless it is registered for this key: it hears of the next message about it.
     pub(crate) fn watch(&self, key: Cow<'_, [u8]>, call: &Call) {
         let mut watches = self.lock();
         match watches.of_keys.get_mut(&*key) {
