@@ -127,7 +127,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tasks.spawn(service.clone().report());
     let leading = tokio::spawn(service.clean_up());
     tokio::select!(_ = asked_to_end.0.recv() => {}, _ = asked_to_end.1.recv() => {});
-    // Nothing new begins, and what has begun comes to its end: in less than the 30 s after which Kubernetes kills.
+    // Nothing new begins, and work that has begun comes to its end: in less than the 30 s after which Kubernetes kills.
     println!("{}", locks.drain(Duration::from_secs(25)).await);
     tasks.shutdown().await;
     Ok(leading.await??)

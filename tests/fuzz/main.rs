@@ -74,7 +74,7 @@ fn addresses() {
     check!().with_iterations(0).for_each(addresses::run);
 }
 
-/// Any text as the record of a detached lock: what is read is written as the same lock.
+/// Any text as the record of a detached lock: a record that is read is written as the same lock.
 #[test]
 fn record() {
     check!().with_iterations(0).for_each(|input: &[u8]| {

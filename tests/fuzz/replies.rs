@@ -57,7 +57,7 @@ impl Connection for Any<'static> {
     async fn send(&self, commands: Vec<Parts>) -> Vec<Result<Value, BackendError>> {
         let mut state = self.0.lock().unwrap();
         let (bytes, sent) = &mut *state;
-        // The last reply is missing now and then.
+        // The last reply is missing in one of 16 cases.
         let count = commands.len() - usize::from(bytes.below(16) == 15);
         let replies: Vec<_> = (0..count).map(|_| reply(bytes)).collect();
         let names = commands.iter().map(|it| it.iter().next().unwrap_or_default().to_vec());

@@ -41,7 +41,7 @@ async fn the_sql_of_the_guide_refuses_a_stale_token() {
 
     let (update, upsert) = (statement("UPDATE accounts"), statement("INSERT INTO accounts"));
     let write = async |text: &str, balance: i64, token: i64| {
-        one.execute(text, &[&balance, &token, &1_i64]).await.unwrap()
+        one.execute(text, &[&token, &balance, &1_i64]).await.unwrap()
     };
     assert_eq!((write(&update, 1, 9).await, write(&upsert, 2, 10).await), (0, 1), "no account");
     assert_eq!((write(&upsert, 3, 11).await, write(&upsert, 4, 10).await), (1, 0));

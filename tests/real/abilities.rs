@@ -1,4 +1,4 @@
-//! Nodes that lack a command, or forbid it: what they grant can be released, and the error names the lack.
+//! Nodes that lack a command, or forbid it: their grants can be released, and the error names the lack.
 
 use quorate::backend::{AcquireOptions, FenceHint, ReleaseOptions, Vote};
 use quorate::{BackendErrorKind, FencingToken, LockError};

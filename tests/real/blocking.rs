@@ -105,7 +105,7 @@ fn a_task_of_tokio_is_refused() {
         tokio.block_on(async {
             let manager = Client::Redis.manager(nodes);
             is_refused(&manager, nodes, false);
-            // A task that has used up its budget, which the next poll gives it back.
+            // A task that has used up its budget, which the next poll restores.
             std::future::poll_fn(|context| {
                 while let std::task::Poll::Ready(unit) = tokio::task::coop::poll_proceed(context) {
                     unit.made_progress();

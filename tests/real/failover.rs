@@ -73,7 +73,7 @@ fn a_connection_to_a_demoted_primary_is_left() {
         old.cli(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
         old.wait_until_in_sync();
         name.lead_to(new.port());
-        // The first requests are told that the server is a replica.
+        // The first replies say that the server is a replica.
         let mut locked = None;
         until_it_says("the lock", async || {
             locked = locks.lock("after").no_wait().await.ok();

@@ -108,7 +108,7 @@ fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
     });
 }
 
-/// A server tells its uptime in whole seconds, and may have started up to a second earlier or later than that says. It
+/// A server reports its uptime in whole seconds, and may have started up to a second earlier or later than that says. It
 /// grants nothing before `max_ttl` has passed since its start, whichever it was.
 #[test]
 fn a_soft_quarantine_ends_max_ttl_and_a_second_after_the_second_of_the_start() {
@@ -223,7 +223,7 @@ fn a_real_node_refuses_a_guard_with_another_max_ttl_and_says_both() {
     });
 }
 
-/// A node that cannot write leaves nothing half done. Each is mended in the end.
+/// A node that cannot write leaves nothing half done. Each is mended at last.
 #[test]
 fn a_node_that_is_full_or_may_evict_keys_is_told_so_and_begins_its_quarantine_once_it_is_mended() {
     use BackendErrorKind::{Evicting, OutOfMemory};

@@ -1,4 +1,4 @@
-//! Who holds a lock on real nodes: a look at it, which is read only, and a refusal.
+//! The holder of a lock on real nodes: a look at it, which is read only, and a refusal.
 
 use quorate::{LockManager, operators::LockState};
 use quorate_tests::Nodes;

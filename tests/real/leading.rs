@@ -51,7 +51,7 @@ fn follow(fate: Fate) {
 }
 
 fn follow_with(client: Client, fate: Fate) {
-    // Who resigns is not waited for: nothing but its release frees the lock in time.
+    // A leader that resigns is not waited for: only its release frees the lock in time.
     let ttl = if fate == Fate::Resigns { LONG_TTL } else { TTL };
     let nodes = Nodes::start(3);
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::start(node.port())).collect();

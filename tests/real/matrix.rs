@@ -76,7 +76,7 @@ const FORBIDDEN: Effect = Effect::Error(BackendErrorKind::Permission);
 struct Cell<'a> {
     client: Client,
     place: String,
-    /// Each node, and what is wrong with it.
+    /// Each node, and its fault.
     nodes: Vec<(&'a Place, Fault)>,
 }
 

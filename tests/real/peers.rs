@@ -65,7 +65,7 @@ fn a_node_that_is_down_says_why_and_is_sent_nothing_when_it_is_back() {
     });
 }
 
-/// The kernel makes connections that nobody accepts.
+/// The kernel makes connections that no process accepts.
 #[test]
 fn a_node_that_says_nothing_is_given_up_after_the_connect_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

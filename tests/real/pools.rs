@@ -28,7 +28,7 @@ pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
     Arc::new(from_pool("theirs", pool))
 }
 
-/// The same with little patience: when its server is gone, a call fails soon.
+/// The same with a short timeout: when its server is gone, a call fails by it.
 fn theirs_of_a_moment(address: &str) -> Arc<dyn LockBackend> {
     let client = redis::Client::open(address).unwrap();
     let pool = Pool::builder().max_size(2).connection_timeout(Duration::from_millis(100));

@@ -13,7 +13,7 @@ use crate::client::{
     Client, LIMIT, assert_clean, on_tokio, only_error, unhurried, unreachable, with_each_client,
 };
 
-/// In no error, whoever repeats it.
+/// In no error, whatever repeats it.
 const SECRET: &str = "hunter2";
 
 /// An address, and the error of a lock there.
@@ -48,7 +48,7 @@ fn check(rows: &[Row]) {
             let may_be = error.kind() == Kind::Cluster && *client == Client::Fred;
             assert!(error.is_not_sent() == row.is_not_sent || may_be, "{place}: {text}");
             assert!(!format!("{text} {failure:?} {failure}").contains(SECRET), "{place}");
-            // A replica may be promoted, and a while later it is taken for one that stays.
+            // A replica may be promoted, and later it is taken for one that stays.
             if error.kind().is_permanent() || error.kind() == Kind::ReadOnly {
                 let request = manager.lock(["r", "s"]).timeout(100 * LIMIT);
                 let failure = unreachable(within_limit(&place, request).await);

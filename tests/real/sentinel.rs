@@ -65,7 +65,7 @@ impl Group {
         unhurried([node.unwrap()])
     }
 
-    /// The primary dies, or the sentinel is told to replace it. Returns when the replica has taken over, and the sentinel
+    /// The primary dies, or the sentinel is asked to replace it. Returns when the replica has taken over, and the sentinel
     /// says so. Until then, the old primary grants locks that the new one does not have.
     async fn fail_over(&self, is_killed: bool) {
         if is_killed {
@@ -90,7 +90,7 @@ fn has(server: &RedisServer, key: &str) -> bool {
     connection.command(&["EXISTS", key]).unwrap().integer() == 1
 }
 
-/// Locks in the end: a sentinel may not have reported the failover yet.
+/// Locks after some tries: a sentinel may not have reported the failover yet.
 async fn lock(manager: &LockManager, name: &str) {
     until_it_says("a lock", async || match manager.lock(name).no_wait().await {
         Ok(guard) => {
@@ -307,7 +307,7 @@ fn a_group_has_an_address() {
     });
 }
 
-/// Sentinels name servers by IP address, unless they are told otherwise.
+/// Sentinels name servers by IP address, unless they are set to names.
 #[test]
 fn a_certificate_without_the_name_that_sentinels_use_is_explained() {
     let authority = Authority::by_name();

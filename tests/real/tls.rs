@@ -63,7 +63,7 @@ fn a_node_with_a_certificate_of_nobody_who_is_trusted_is_none() {
     }
 }
 
-/// What a client has to show, and whom it trusts.
+/// The certificate that a client shows, and the authority that it trusts.
 fn certificates(client: Option<(&Authority, &str)>, trusted: &Authority) -> TlsCertificates {
     let client_tls = client.map(|(authority, key)| ClientTlsConfig {
         client_cert: fs::read(authority.certify("client").cert).unwrap(),

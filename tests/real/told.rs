@@ -1,4 +1,4 @@
-//! What a holder is told at once on real nodes: that its keys are gone, or that it is asked to leave.
+//! Pushes to a holder on real nodes: its keys are gone, or it is asked to leave.
 //!
 //! No lease here is renewed. So nothing but a push can say what happened before the end of the lease, an hour later.
 
@@ -74,7 +74,7 @@ fn p2_keys_that_are_deleted_or_evicted_end_the_lease_at_once() {
     });
 }
 
-/// fred does not pass on the push of a flush: there the next renewal tells it.
+/// fred does not pass on the push of a flush: there the next renewal finds it.
 #[test]
 fn p2_a_flush_ends_the_lease_at_once() {
     let nodes = &Nodes::start(3);
@@ -169,7 +169,7 @@ fn a_lock_that_is_held_for_a_while_is_read_once_before_its_release() {
     });
 }
 
-/// A full table forgets keys, and pushes for keys that nobody wrote.
+/// A full table forgets keys, and pushes for keys that were not written.
 #[test]
 fn p3_a_full_tracking_table_loses_nothing() {
     let builder = RedisServer::builder().config("tracking-table-max-keys", &["10"]);

@@ -1,4 +1,4 @@
-//! Watches on real nodes: what ends them, what they cost, and what happens to the connection.
+//! Watches on real nodes: their end, their cost, and their connection.
 
 use std::sync::Arc;
 

@@ -116,7 +116,7 @@ fn a5_several_resources_are_one_script_call_that_declares_every_key() {
             let calls = seen.iter().filter(|words| words[0].starts_with("EVAL"));
             let keys = |call: &Vec<String>| call[3..3 + call[2].parse::<usize>().unwrap()].to_vec();
             let mut declared: Vec<_> = calls.map(|call| (&call[1], keys(call))).collect();
-            // Who holds several names for long enough looks at them, by the script that extends.
+            // A holder of several names looks at them after some time, by the script that extends.
             declared.dedup();
             let declared: Vec<_> = declared.into_iter().map(|(_, keys)| keys).collect();
             let expected =
@@ -147,7 +147,7 @@ fn the_first_release_takes_one_round_trip() {
         manager.lock(["a", "b"]).fenced().await.unwrap().release().await.unwrap();
         let ours = monitor.stop().into_iter().filter(|line| line.client != "lua");
         let ours = ours.map(|line| line.args);
-        // Who holds a lock for long enough looks at it: at one name by GET, at several by the script that extends.
+        // A holder looks at its lock after some time: at one name by GET, at several by the script that extends.
         let mut ours =
             ours.filter(|words| !["AUTH", "ECHO", "GET"].contains(&&*words[0].to_uppercase()));
         let extend = ours.next().unwrap();

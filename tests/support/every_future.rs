@@ -80,7 +80,7 @@ pub(crate) const ALL: [Doing; 23] = [
             Trial { future, record: Some(record) }
         })
     }),
-    // A free lock: what is revoked stays for its ttl.
+    // A free lock: a revoked one stays for its ttl.
     row("revoke", |it| {
         holding(it, |guard, it| async move {
             drop(it.manager.revoke("free").await);

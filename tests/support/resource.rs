@@ -49,7 +49,7 @@ impl Resource {
         Ok(Seen { checked: (checked >= 0).then_some(checked), bare })
     }
 
-    /// Adds one to what was read, under the same token. Returns whether the counter that checks tokens
+    /// Adds one to the number read, under the same token. Returns whether the counter that checks tokens
     /// took it.
     pub fn write(&mut self, token: u64, seen: Seen) -> io::Result<bool> {
         let next = (seen.bare + 1).to_string();

@@ -1,7 +1,7 @@
 //! A storm on four threads: two managers with six tasks each compete for three keys, and give up at random.
 //!
 //! Virtual time has one thread. Here replies, timers, dropped futures and dropped guards of one attempt meet on
-//! several. Of each key there is one holder at a time, nobody is forgotten, and nothing is left on the nodes.
+//! several. Of each key there is one holder at a time, no waiter is forgotten, and nothing is left on the nodes.
 //!
 //! `QUORATE_STORM_HOLDS` is how many holds are made; the default is 1,000, and 20,000 in the scheduled job.
 

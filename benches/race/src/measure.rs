@@ -14,7 +14,7 @@ mod crowd;
 
 use crowd::{handover, one_key, waiting};
 
-/// A measure: its name, what it is about, and how it runs.
+/// A measure: its name, its subject, and how it runs.
 type Measure = (&'static str, &'static str, fn(&mut Race<'_>) -> Outcome);
 
 /// What `--only` can choose from.

@@ -1,4 +1,4 @@
-//! `nodes`: what each node is, and what is wrong with it, as lines or as JSON.
+//! `nodes`: the description and the problems of each node, as lines or as JSON.
 
 use std::time::{Duration, Instant};
 

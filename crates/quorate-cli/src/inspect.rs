@@ -1,4 +1,4 @@
-//! `inspect`: who holds locks, as lines or as JSON.
+//! `inspect`: the holders of locks, as lines or as JSON.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -60,8 +60,8 @@ impl Seen {
     }
 }
 
-/// What the nodes keep under the names given, and what is held or done as a permit or in this period, where it is not said
-/// which is meant and the name itself is free.
+/// The state of the names given; and held permits, and the locks and marks of this period, where the options name neither
+/// and the name itself is free.
 pub(crate) async fn find(
     manager: &LockManager,
     given: &[String],
@@ -100,7 +100,7 @@ async fn look(manager: &LockManager, names: Vec<Name>) -> Result<Vec<Seen>, Fail
     Ok(all)
 }
 
-/// The times left are so many as a node tells: they fit into JSON.
+/// The times left come from nodes: they fit into JSON.
 fn json_of(Seen { name, found }: &Seen) -> Value {
     let millis = |time: Option<Duration>| time.map(|time| time.as_millis());
     let nodes = found.nodes().iter().map(|node| {

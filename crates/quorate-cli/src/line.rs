@@ -1,4 +1,4 @@
-//! The line that says for whom we wait (X9).
+//! The line that names the holder during a wait (X9).
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -58,7 +58,7 @@ fn cut(text: &mut String, columns: usize) {
     }
 }
 
-/// The first name that is held, and by whom.
+/// The first name that is held, and its holder.
 async fn holder(manager: &LockManager, names: &[String]) -> String {
     for name in names {
         let Ok(seen) = manager.inspect(name).await else { continue };

@@ -5,7 +5,7 @@
 //! | `args` | the command line |
 //! | `run` | a command under a lock |
 //! | `session` | waiting for the lock, and the end of it all |
-//! | `line` | on a terminal: for whom we wait |
+//! | `line` | on a terminal: the holder during a wait |
 //! | `supervise` | the command under its lease |
 //! | `warnings` | nodes and renewals that fail |
 //! | `child` | starts, signals and awaits the command |

@@ -28,7 +28,7 @@ impl Session {
     }
 
     /// Waits for the lock, or for no holder without a `wait`. A signal ends the wait. Then, and after an error,
-    /// [`close`](Self::close) waits for the release of what was acquired (X3).
+    /// [`close`](Self::close) waits for the release of the locks (X3).
     pub(crate) async fn acquire(
         &mut self,
         request: LockRequest,
@@ -53,7 +53,7 @@ impl Session {
         }
     }
 
-    /// Waits until the nodes have what was sent, and warns of those that fail.
+    /// Waits until the nodes have all messages, and warns of nodes that fail.
     pub(crate) async fn close(mut self, result: &Result<u8, Failure>) -> CloseReport {
         let report = self.manager.close(CLOSE).await;
         if result.is_ok() {

@@ -13,7 +13,7 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::exit::Failure;
 use crate::processes::is_in_front;
 
-/// Signals that end no process, cannot be caught, or tell a process of its own faults, and PIPE, which every Rust program
+/// Signals that end no process, cannot be caught, or report a fault of the process itself, and PIPE, which every Rust program
 /// ignores.
 const OTHERS: [Signal; 14] = [
     Signal::KILL,
@@ -124,7 +124,7 @@ impl Signals {
     }
 }
 
-/// The signals that this process ignores, where `/proc` tells.
+/// The signals that this process ignores, where `/proc` lists them.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

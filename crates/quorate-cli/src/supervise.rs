@@ -24,7 +24,7 @@ pub(crate) async fn supervise(
     signals: &mut Signals,
 ) -> Result<u8, String> {
     let runtime = TokioRuntime::new();
-    // It was told to stop, and is killed from then on.
+    // It was asked to stop, and is killed from then on.
     let mut kill_at: Option<Instant> = None;
     let mut stopped = None;
     loop {

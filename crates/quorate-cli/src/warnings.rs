@@ -23,7 +23,7 @@ const LEAST: Duration = Duration::from_millis(100);
 /// At most so long the slower nodes are waited for.
 const MOST: Duration = Duration::from_millis(500);
 
-/// The failing nodes of a manager. Each is told once, and once more if it is another one's server.
+/// The failing nodes of a manager. Each is reported once, and once more if it is another one's server.
 #[derive(Debug)]
 pub(crate) struct Warnings {
     manager: LockManager,

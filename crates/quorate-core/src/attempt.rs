@@ -1,6 +1,6 @@
 //! The life of one token. Whatever happens to it is handled where it happens, by the thread on which it happens.
 //!
-//! `cluster::shell` tells how: it has the lock, the wakers and the effects, and this folder the actor behind the lock.
+//! `cluster::shell` says how: it has the lock, the wakers and the effects, and this folder the actor behind the lock.
 //! What is decided is kept in its [`State`], and the end of the lease is published.
 //!
 //! So there is no future for a call and no task for an attempt. A caller that goes away leaves nothing that must be

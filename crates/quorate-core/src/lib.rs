@@ -7,7 +7,7 @@
 //!
 //! Each folder belongs to one floor. A module imports only from modules in rows below its own, so there is no circle.
 //! `over` is what a user could have written: it imports what this file exports, and the few private things that
-//! `over/access` lists. Beside them it calls some private methods of what it has.
+//! `over/access` lists. Beside them it calls some private methods of its managers, requests and leases.
 //!
 //! | floor | module | what it is |
 //! |---|---|---|
@@ -33,7 +33,7 @@
 //! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key |
 //! | 4 | `turns/readers` | the readers of a manager that wait: they take no ticket, and those of one lock share an entry |
 //! | 4 | `turns/remote_wait` | the wait between processes for one key |
-//! | 3 | `cluster/shell` | the machine room of an attempt and of a wait: input, follow, effects, and who waits |
+//! | 3 | `cluster/shell` | the machine room of an attempt and of a wait: input, follow, effects, and the waiters |
 //! | 3 | `cluster` | what all floors above share: settings, runtime, nodes, open attempts |
 //! | 3 | `cluster/nodes` | the configured nodes, with the health and the server id of each |
 //! | 3 | `cluster/attempts` | all attempts and waits that are not over, and the timekeeper |

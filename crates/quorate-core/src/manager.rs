@@ -66,7 +66,7 @@ impl LockManager {
     ///
     /// Returns a request; awaiting it starts the acquire. Defaults: a timeout of 30 s, a ttl of 10 s.
     /// Several resources are locked together: each node grants all of them or none. They are given as an array, a slice or
-    /// a `Vec`: a type that is one name, such as `String`, cannot be told from an iterator of names.
+    /// a `Vec`: a type that is one name, such as `String`, cannot be distinguished from an iterator of names.
     ///
     /// Locks are not reentrant: a task that locks again what it holds waits for itself.
     ///
@@ -98,7 +98,7 @@ impl LockManager {
     ///
     /// async fn report(locks: &LockManager) -> Result<(), LockError> {
     ///     let reading = locks.read("prices").await?;
-    ///     // … nobody changes the prices until reading.valid_until() …
+    ///     // … no writer changes the prices until reading.valid_until() …
     ///     drop(reading);
     ///     Ok(())
     /// }
@@ -193,7 +193,7 @@ impl LockManager {
 
     /// The leases that this manager holds now. The order is not specified.
     ///
-    /// Leases of guards that were forgotten are among them, and those of locks that were adopted. A lease that has ended
+    /// Leases of guards that were forgotten are among them, and leases of adopted locks. A lease that has ended
     /// is not, also if its keys are still being released. A look at the clock and a mutex: no I/O.
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
@@ -203,7 +203,7 @@ impl LockManager {
     /// Acquires nothing from now on, waits until the leases that are held have ended, and closes. For a process that is asked
     /// to end.
     ///
-    /// Requests that wait fail with [`LockError::Closed`](crate::LockError), and so do new ones. Holders are told:
+    /// Requests that wait fail with [`LockError::Closed`](crate::LockError), and so do new ones. Holders are notified:
     /// [`LockGuard::draining`] and [`Lease::draining`] resolve, also in the body of a [`lead`](Self::lead) or a
     /// [`once_per`](Self::once_per). Their leases live and are renewed until their guards go, for `limit` at most. Then
     /// the manager [closes](Self::close), which takes 1 s at most. All clones of this manager are drained.

@@ -1,4 +1,4 @@
-//! Whose turn it is: between the tasks of a manager, and between processes.
+//! The turns: between the tasks of a manager, and between processes.
 
 pub(crate) mod readers;
 pub(crate) mod remote_wait;

@@ -121,7 +121,7 @@ impl Builder {
     }
 
     /// As [`group`](Self::group), and makes the nodes of this client those of the group, whatever they were. For an operator
-    /// who has looked: until all other clients have the same list, two may hold one lock.
+    /// that has looked: until all other clients have the same list, two may hold one lock.
     pub fn new_group(mut self, name: impl Into<String>) -> Self {
         self.group = Some(NodeGroup::new(name, true));
         self

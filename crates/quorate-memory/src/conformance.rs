@@ -93,7 +93,7 @@ pub struct Failure {
     pub detail: String,
 }
 
-/// Ends a case with what was seen, unless the condition holds.
+/// Ends a case with an error text, unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($seen:tt)+) => {
         if !$condition {

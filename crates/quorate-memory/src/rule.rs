@@ -41,7 +41,7 @@ pub enum Operation {
     Raise,
     /// `release`.
     Release,
-    /// A look at the keys of a lock that is held, and the push that a lease is told by. What a rule does to replies, it does to
+    /// A look at the keys of a lock that is held, and the push to a lease. What a rule does to replies, it does to
     /// the push.
     Look,
     /// `inspect`.

@@ -8,7 +8,7 @@
 //! # Order
 //!
 //! The first commands of calls reach the node in the order of the begins, over all connections. A second one (see
-//! `operation`) leaves in front of what is queued. A command that was in flight when its connection ended is never
+//! `operation`) leaves in front of the queue. A command that was in flight when its connection ended is never
 //! sent again, and an acquire that was refused neither (C3, C6).
 //!
 //! # What a failure means

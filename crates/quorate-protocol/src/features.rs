@@ -19,7 +19,7 @@ pub struct Features {
     pub(crate) compare_and_delete: Option<CompareAndDelete>,
     /// How scripts are run, or which permission is missing.
     pub(crate) scripts: Result<By, BackendError>,
-    /// The server id; `None` if the server has none, or does not tell.
+    /// The server id; `None` if the server has none, or does not say.
     pub(crate) server: Option<Arc<str>>,
     /// Whether a `SET` that sets nothing replies with the value that is there: the handshake has seen it.
     pub(crate) names_holder: bool,
@@ -29,7 +29,7 @@ pub struct Features {
     pub(crate) tracks: bool,
     /// The server has lost a script. All are loaded again in front of the next commands.
     pub(crate) must_load: bool,
-    /// When the server writes its log to the disk, as it told last.
+    /// When the server writes its log to the disk, by its last description.
     pub(crate) fsync: Option<Arc<str>>,
     lacks: Vec<(Discriminant<Operation>, BackendError)>,
     /// Why a release or an extension was refused that the handshake had proven.
@@ -70,7 +70,7 @@ impl Features {
         self.lacks.iter().find(|(lacking, _)| *lacking == kind).map(|(_, error)| error)
     }
 
-    /// Remembers a lack, but for operations of a lease: a permission that was given back has to be noticed while
+    /// Remembers a lack, but for operations of a lease: a permission that is granted again has to be noticed while
     /// a lock is held. Without that permission nothing is acquired.
     pub(crate) fn note_lack(&mut self, operation: &Operation, error: &BackendError) {
         let frees = matches!(operation, Operation::Release(..) | Operation::Extend(..));

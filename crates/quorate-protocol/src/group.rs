@@ -1,4 +1,4 @@
-//! Clients that must have the same nodes: a group, and what tells a client with other ones (N1 to N5).
+//! Clients that must have the same nodes: a group, and how a client with other ones is noticed (N1 to N5).
 //!
 //! Two locks exclude each other only if their majorities have a node in common. So each node keeps an id of its data in
 //! `quorate:node:id`, which is random, and in `quorate:group:NAME` the ids of all nodes of the group. Both are compared at
@@ -6,7 +6,7 @@
 //!
 //! A node that the list of another node does not name is a *stranger*: it has no vote. A list may grow or shrink by one
 //! node at a time, after which any two majorities still meet. Lists that never shared a node in this client, and another list
-//! while a step is under way, are not noticed.
+//! during a step, are not noticed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,11 +41,11 @@ struct Nodes {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     name: String,
-    /// The id of its data, once it has told.
+    /// The id of its data, once it is known.
     id: Option<String>,
     /// The list that it keeps. Empty: none.
     list: List,
-    /// It has told, or could not be reached.
+    /// Its id is known, or it could not be reached.
     is_settled: bool,
     /// It keeps the list, or will not.
     has_joined: bool,
@@ -249,7 +249,7 @@ impl Member {
     }
 }
 
-/// The node is asked. Later it keeps the list or will not, and nobody waits for it any longer.
+/// The node is asked. Later it keeps the list or will not, and no other connection waits for it any longer.
 struct Joining<'a>(&'a Member);
 
 impl Drop for Joining<'_> {
@@ -270,7 +270,7 @@ fn strangers(members: &[Seen]) -> Vec<bool> {
     })
 }
 
-/// Which nodes have no vote by the list of one of them. Nodes that have not told who they are have none yet.
+/// Which nodes have no vote by the list of one of them. Nodes whose ids are not known have none yet.
 ///
 /// N1: none by an equal list. N2: none if the nodes are those of the list and one more, or all of them but one. N3: else those
 /// that are not on the list; and all, if there are two less than on the list.
@@ -310,7 +310,7 @@ mod tests {
         ids.map(|id| (id.to_string(), format!("node {id}"))).collect()
     }
 
-    /// A client with these nodes, of which `told` have told who they are. Those of the group keep its list.
+    /// A client with these nodes; the ids of `told` are known. The nodes of the group keep its list.
     fn client(ids: u32, told: u32, group: u32) -> Vec<Seen> {
         let nodes = (0..6).filter(|id| ids & 1 << id != 0);
         let seen = |id: u32| {
@@ -338,7 +338,7 @@ mod tests {
         (0..64).filter(move |set| set & !among == 0 && set.count_ones() >= needed)
     }
 
-    /// All lists of six nodes, all sets of nodes that have told; in each, a node that keeps the list has told.
+    /// All lists of six nodes, all sets of known nodes; in each, a node that keeps the list is known.
     #[test]
     fn n3_a_majority_with_a_vote_meets_each_majority_of_the_group() {
         let mut compared = 0;

@@ -22,16 +22,16 @@ pub(crate) struct Tracking {
 
 #[derive(Debug, Default)]
 struct Watches {
-    /// By the hash of the key and the sender. Who shares the hash of another key is told for nothing, which changes
-    /// nothing (P1); a process renews many leases, and does not keep their names once more.
+    /// By the hash of the key and the sender. A sender whose key has the hash of another one hears of that for nothing, which
+    /// changes nothing (P1). A process renews many leases, and does not keep their names once more.
     pushes: BTreeMap<(u64, usize), backend::Push>,
     hashes: RandomState,
-    /// From so many pushes on, those that were given up are forgotten.
+    /// From so many pushes on, abandoned ones are forgotten.
     crowd: usize,
 }
 
 impl Tracking {
-    /// Registers the sender of `call`, unless it is registered for this key: it is told at the next message about it.
+    /// Registers the sender of `call`, unless it is registered for this key: it hears of the next message about it.
     pub(crate) fn watch(&self, key: &[u8], call: &Call) {
         let mut watches = self.lock();
         let hash = watches.hashes.hash_one(key);

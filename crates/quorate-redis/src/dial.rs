@@ -123,7 +123,7 @@ impl RedisDial {
         self
     }
 
-    /// Uses these certificates for what is reached over TLS: the server, or the servers of the group and its sentinels.
+    /// Uses these certificates for TLS: to the server, or the servers of the group and its sentinels.
     ///
     /// # Errors
     ///

@@ -131,7 +131,7 @@ impl<M: ManageConnection> Lend for Source<M> {
     }
 }
 
-/// After one of these, a reply may still be on its way, or none is to be trusted, or the address may lead to another server.
+/// After one of these, a reply may still come, or none is to be trusted, or the address may lead to another server.
 const IS_OVER: [BackendErrorKind; 4] = [
     BackendErrorKind::Connection,
     BackendErrorKind::Protocol,
@@ -289,5 +289,5 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Between two attempts to replace a connection.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Then the connection is given back as it is: nobody may be left who uses the pool.
+/// Then the connection goes to the pool as it is: the pool may have no user left.
 const RETRIES: usize = 60;

@@ -1,4 +1,4 @@
-//! The guide: what to write, what a lock guarantees and what it cannot, and how to run the nodes.
+//! The guide: how to use a lock, its guarantees and limits, and how to run the nodes.
 //!
 //! To begin:
 //!
@@ -22,7 +22,7 @@
 //! To run it:
 //!
 //! - [`running_the_nodes`]: 3 a.m., persistence, the restart guard, restarts, upgrades, changing the nodes.
-//! - [`operations`]: who holds a lock, how to free it, a readiness probe, alerts, log lines.
+//! - [`operations`]: find the holder of a lock, free it, a readiness probe, alerts, log lines.
 //! - [`capacity`]: locks a second, memory and commands, beside other clients.
 //!
 //! What holds, and why:

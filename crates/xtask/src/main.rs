@@ -18,7 +18,7 @@ mod texts;
 use cmd::{IS_QUIET, Outcome, cargo};
 use suite::release;
 
-/// A check: its name, what it is about, and how it runs.
+/// A check: its name, its subject, and how it runs.
 type Stage = (&'static str, &'static str, fn() -> Outcome);
 
 /// `cargo xtask test`: what a newcomer runs.
@@ -47,7 +47,7 @@ const CI: &[Stage] = &[
     }),
 ];
 
-/// Commands that take words of their own, and what they are for.
+/// Commands that take words of their own, and their purpose.
 const OTHERS: &[(&str, &str)] = &[
     ("sim", "the simulated world: --seeds N, --replay SEED, --class NAME|all"),
     ("fuzz", "searches for inputs that break a promise: SECONDS [TARGET…]"),

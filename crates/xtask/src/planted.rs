@@ -106,7 +106,7 @@ struct Tree {
 
 impl Tree {
     /// Copies all files that git does not ignore. Files that have not changed keep their time, so that
-    /// what was built from them is built no second time.
+    /// the same code is built no second time.
     fn copy() -> Outcome<Self> {
         let root = root()?;
         let path = root.join("target/planted/tree");

@@ -1,4 +1,4 @@
-//! What pages say that no compiler checks: features and what they bring, versions, defaults, links, names of tests.
+//! Facts on pages that no compiler checks: features and their crates, versions, defaults, links, names of tests.
 //!
 //! The code in README.md is compiled elsewhere: the facade includes it as its documentation.
 

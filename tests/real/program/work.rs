@@ -72,7 +72,7 @@ pub(crate) async fn run(words: &[&str]) -> Outcome {
         local.run_until(task).await??;
     }
     for manager in managers {
-        // The test looks for what it left.
+        // The test looks for the keys that it left.
         let _ = manager.close(CLOSE).await;
     }
     Ok(())
@@ -112,7 +112,7 @@ impl Worker {
                 let _ = guard.release().await;
             }
             if self.row.way == Way::Hold {
-                // Who was stopped for a while would wait beside the next holder, and leave its place late.
+                // A process that was stopped would wait beside the next holder, and leave its place late.
                 return Ok(());
             }
             // Else it would be first again.
@@ -121,7 +121,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The same on a thread. A wait is not cancelled: the others release soon.
+    /// The same on a thread. A wait is not cancelled: the others release after a short work.
     fn block(&mut self, here: &Handle) -> Outcome {
         while !self.is_stopped() {
             let (part, request) = (self.part(), (self.row.request)(&self.manager, self.task));
@@ -131,7 +131,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for a lock until the process is told to end.
+    /// Waits for a lock until the process is asked to end.
     async fn acquire<T>(
         &mut self,
         request: impl Future<Output = Result<T, LockError>>,

@@ -51,9 +51,9 @@ pub(crate) enum Way {
     Both,
     /// On a thread that blocks.
     Block,
-    /// As a leader, until the process is told to end.
+    /// As a leader, until the process is asked to end.
     Lead,
-    /// Until the lease ends or the process is told to end.
+    /// Until the lease ends or the process is asked to end.
     Hold,
 }
 

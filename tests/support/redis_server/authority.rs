@@ -20,7 +20,7 @@ pub struct Certificate {
 }
 
 impl Authority {
-    /// Makes an authority that nobody knows.
+    /// Makes an authority that no system trusts.
     pub fn create() -> Self {
         Self::create_with(CONFIG)
     }

@@ -1,4 +1,4 @@
-//! The life of an attempt: time, votes, errors, and what is left behind.
+//! The life of an attempt: time, votes, errors, and the keys left behind.
 
 mod cleanup;
 mod quorum;

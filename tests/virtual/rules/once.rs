@@ -142,7 +142,7 @@ fn o1_a_success_is_the_last_run_of_its_period_and_a_second_call_meanwhile_finds_
     }
 }
 
-/// The sweep over all futures is for those that leave nothing: a mark stays.
+/// The sweep over all futures is for futures that leave nothing: a mark stays.
 #[test]
 fn o1_a_run_that_is_dropped_at_any_poll_leaves_a_mark_or_nothing() {
     let (mut marks, mut nothing) = (0, 0);

@@ -54,7 +54,7 @@ fn hand_over(scene: &Scene, guard: LockGuard, waits: &Waits) -> (String, Duratio
     (name, at - from)
 }
 
-/// Who has which name.
+/// The holder of each name.
 #[derive(Clone, Default)]
 struct Board(Arc<Mutex<Seen>>);
 

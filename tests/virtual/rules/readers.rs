@@ -1,4 +1,4 @@
-//! Readers and writers: who waits for whom. `asking` is the answer of the gate, `gates` which gates are
+//! Readers and writers, and their order. `asking` is the answer of the gate, `gates` which gates are
 //! asked, `passing` is how many readers go before a
 //! writer that waits, `sets` what is at the nodes, and what a reader has.
 
@@ -327,7 +327,7 @@ fn rw2_a_reader_that_is_gone_delays_no_other() {
     scene.run(guard.release()).unwrap();
     scene.advance(15 * MS);
     assert_eq!(together[1].load(Ordering::Relaxed), 1);
-    // What nobody polls holds up a writer until its entry expires.
+    // A future that is not polled holds up a writer until its entry expires.
     let written = holder.hold_once("r", MS);
     scene.advance(3 * SECOND);
     assert!(written.lock().unwrap().is_some());

@@ -279,7 +279,7 @@ fn a_revoke_that_is_dropped_leaves_nothing_to_do() {
     assert_eq!(world.keys_left(), 0);
 }
 
-/// A connection that breaks after the command: what was done is unknown, and repeating it is safe.
+/// A connection that breaks after the command: its effect is unknown, and repeating it is safe.
 #[test]
 fn a_revoke_that_is_repeated_takes_effect() {
     let (world, _guard) = World::new(3).held();

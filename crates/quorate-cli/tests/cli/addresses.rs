@@ -1,4 +1,4 @@
-//! Where the addresses of the nodes stand, and what is said about one that is none.
+//! The places of node addresses, and the errors for texts that are none.
 
 use quorate_tests::{Nodes, RedisServer};
 

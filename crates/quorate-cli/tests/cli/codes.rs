@@ -21,7 +21,7 @@ type Row<'a> = (&'a [String], &'a str, Option<Meanwhile<'a>>, i32, &'a str);
 /// Long enough for the nodes of a busy machine, short enough for the row of a test.
 const SHORT: &str = "--ttl 3s --kill-after 500ms";
 
-/// A command that runs until it is told to stop.
+/// A command that runs until it is asked to stop.
 const RUNS: &str = "while [ -e here ]; do sleep 0.05; done";
 
 /// Words with quoted ones among them.

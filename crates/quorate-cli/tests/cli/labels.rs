@@ -1,4 +1,4 @@
-//! Labels: what others see of a holder.
+//! Labels: how others see a holder.
 
 use std::process::Command;
 

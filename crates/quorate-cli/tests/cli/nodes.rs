@@ -1,4 +1,4 @@
-//! `quorate nodes`: what each server is, what is wrong with it, and what to do.
+//! `quorate nodes`: the description of each server, its problems and their cures.
 
 use std::io::Write as _;
 

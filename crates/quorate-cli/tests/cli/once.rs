@@ -168,7 +168,7 @@ fn once_per_local_day_is_a_day_of_the_local_calendar() {
     assert!(unknown.err.contains("there is no such time zone"), "{unknown:?}");
 }
 
-/// Its name, when it is done until, and who did it. Under the name of the job as well as with the period.
+/// Its name, the time until which it is done, and by which machine. Under the name of the job as well as with the period.
 #[test]
 fn once_per_a_mark_reads_done_and_can_be_freed() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());

@@ -91,7 +91,7 @@ fn pages() -> BTreeMap<String, String> {
     pages
 }
 
-/// Makes sections of the titles in the end of the help, and keeps the lines of its lists and examples apart.
+/// Makes sections of the titles behind the help, and keeps the lines of its lists and examples apart.
 fn with_sections(page: &str) -> String {
     let Some((page, rest)) = page.split_once(".SH EXTRA\n") else { return page.to_owned() };
     let is_title =

@@ -13,7 +13,7 @@ use crate::support::{
     unpause_writes, with_nodes,
 };
 
-/// A process that ends when it is told to, or when the test is over.
+/// A process that ends when it is asked to, or when the test is over.
 const WORK: &str = "sh -c 'echo $$ > work; while [ -e here ]; do sleep 0.02; done'";
 
 /// A process that ends only with the test.
@@ -130,7 +130,7 @@ fn x2_in_a_pid_namespace_the_command_ends_with_the_lock() {
     }
 }
 
-/// The command ends, and leaves work behind that does not stop when it is told to.
+/// The command ends, and leaves work behind that does not stop when it is asked to.
 #[test]
 fn x2_what_is_left_in_other_groups_ends_before_the_release() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());

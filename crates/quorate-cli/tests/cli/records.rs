@@ -37,7 +37,7 @@ fn a_record_is_extended_again_and_again_and_released_once() {
         let gone = with_record(dir, addresses, word);
         assert!(gone.code() == Some(79) && gone.err.contains("the lock is gone"), "{gone:?}");
     }
-    // A record that nobody could read locks nothing.
+    // A record that no process could read locks nothing.
     let mut command = quorate(dir, addresses);
     command.args(["lock", "--ttl", "1h", "c"]);
     let (reader, writer) = std::io::pipe().unwrap();

@@ -20,16 +20,25 @@ const PAGE: &str = include_str!("../../../quorate/docs/command.md");
 const CONTAINER: &str = include_str!("../../../../examples/container/Containerfile");
 const CRON_JOB: &str = include_str!("../../../../examples/container/cronjob.yaml");
 
-/// The shell scripts of a page.
-fn scripts(page: &str) -> Vec<&str> {
-    page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+/// The shell scripts of a page, without the times of a crontab.
+fn scripts(page: &str) -> Vec<String> {
+    let scripts = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    scripts.map(|script| script.lines().map(without_times).collect()).collect()
+}
+
+fn without_times(line: &str) -> String {
+    let command = match line.starts_with("*/") {
+        true => line.splitn(6, ' ').nth(5).unwrap(),
+        false => line,
+    };
+    format!("{command}\n")
 }
 
 /// The script of a page with this word in it.
-fn script<'a>(page: &'a str, word: &str) -> &'a str {
+fn script(page: &str, word: &str) -> String {
     let found: Vec<_> = scripts(page).into_iter().filter(|text| text.contains(word)).collect();
-    let [script] = found[..] else { panic!("{word}: {found:?}") };
-    script
+    let [script] = &found[..] else { panic!("{word}: {found:?}") };
+    script.clone()
 }
 
 /// Programs that a script runs. Each writes its words into `ran`, and ends with 0, or as the file `code` says.
@@ -52,7 +61,7 @@ fn sh(dir: &Dir, nodes: &Nodes, script: &str) -> Done {
 #[test]
 fn the_scripts_of_the_readme_run() {
     let nodes = &Nodes::start(3);
-    let cron = script(README, "--once-per");
+    let cron = &script(README, "--once-per");
     let (dir, other) = (&Dir::new(), &Dir::new());
     [dir, other].iter().for_each(|dir| install(dir, &["send-report"]));
     // Two machines.
@@ -62,7 +71,7 @@ fn the_scripts_of_the_readme_run() {
     for (word, program, words) in
         [("deploy", "deploy.sh", "production"), ("migrate", "migrate", "up")]
     {
-        let (dir, text) = (&Dir::new(), script(README, word));
+        let (dir, text) = (&Dir::new(), &script(README, word));
         install(dir, &[program]);
         sh(dir, nodes, text).assert_silent();
         assert_eq!(dir.read("ran"), format!("{program} {words}\n"));
@@ -76,7 +85,7 @@ fn the_scripts_of_the_readme_run() {
 #[test]
 fn the_scripts_of_the_page_run() {
     let nodes = &Nodes::start(3);
-    for text in scripts(PAGE) {
+    for text in &scripts(PAGE) {
         let dir = &Dir::new();
         install(
             dir,

@@ -15,7 +15,7 @@ fn full() -> File {
     OpenOptions::new().write(true).open("/dev/full").unwrap()
 }
 
-/// A pipe that nobody reads any more.
+/// A pipe without a reader.
 fn closed() -> Stdio {
     let (reader, writer) = pipe().unwrap();
     drop(reader);

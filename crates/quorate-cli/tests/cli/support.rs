@@ -217,7 +217,7 @@ pub(crate) fn is_group_alive(group: Pid) -> bool {
     if test_kill_process_group(group).is_err() {
         return false;
     }
-    // Where processes can be looked at, those that wait for their burial do not count.
+    // Where processes can be looked at, zombies do not count.
     let Ok(processes) = fs::read_dir("/proc") else { return true };
     let group = group.as_raw_nonzero().to_string();
     processes.flatten().any(|process| {

@@ -1,4 +1,4 @@
-//! A terminal: the line that says for whom we wait, and the command in the foreground.
+//! A terminal: the line that names the holder during a wait, and the command in the foreground.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -95,7 +95,7 @@ fn x9_a_line_on_a_terminal_says_who_holds_it_and_for_how_long() {
     let waiting = terminal.spawn(command);
     terminal.wait_for("\r\x1b[Korders:42: held by \"web-3 \\u{202e}nightly\", ");
     terminal.wait_for("s left; waiting for ");
-    // A whole line, and the next one. Which seconds they say depends on how soon the nodes answer.
+    // A whole line, and the next one. Which seconds they say depends on how fast the nodes answer.
     terminal.wait_for(" s of 3600 s\r\x1b[K");
     dir.write("go", "");
     assert_eq!((holder.done().code(), code(waiting)), (Some(0), Some(0)));
@@ -211,7 +211,7 @@ fn x9_a_terminal_whose_output_is_stopped_stops_nothing() {
     }
 }
 
-/// The terminal goes away, and HUP with it, in the moment in which the lock is free: whoever wins leaves no key.
+/// The terminal goes away, and HUP with it, in the moment in which the lock is free: the winner leaves no key.
 #[cfg(target_os = "linux")]
 #[test]
 fn x3_a_terminal_that_goes_away_at_the_turn_leaves_no_key() {

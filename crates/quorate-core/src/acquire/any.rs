@@ -171,7 +171,7 @@ impl<'a> Choosing<'a> {
         Ok(None)
     }
 
-    /// The ticket of a name, once there is one that is worth an attempt. *Held* if that could not be had.
+    /// The ticket of a name, once there is one that is worth an attempt. *Held* if there is none.
     async fn given(&mut self) -> Result<Ticket, NoTicket> {
         let (manager, wanted, now) = (self.rounds.manager, self.rounds.wanted, self.rounds.now());
         let (others_are_first, random) = (self.others_are_first(now), manager.cluster.random());

@@ -138,7 +138,7 @@ impl<'a> Rounds<'a> {
         let attempt = self.begin(keys)?;
         match attempt.first().await.ok_or(LockError::Closed)? {
             Ok(()) => {
-                // Not before: nobody may ever take it.
+                // Not before: the win may never be taken.
                 if self.wanted.is_renewed() {
                     attempt.renew();
                 }

@@ -99,7 +99,7 @@ pub struct AttemptMachine<E, H = ()> {
     decisions: VecDeque<Decision>,
     /// The votes of the last decided round.
     votes: Vec<RoundVote<E, H>>,
-    /// It is the first round, and was lost: a late reply to it is a vote that is told, and changes nothing else.
+    /// It is the first round, and was lost: a late reply to it is a vote that is reported, and changes nothing else.
     is_lost: bool,
     /// How long that round took.
     waited: Duration,
@@ -499,7 +499,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// The votes of the last decided round, in the order of the nodes. A late reply fills an open vote of a first
     /// round that was lost: the order in which the nodes answer does not matter (A4). It changes no other vote.
     ///
-    /// With [`Decision::LeaseLost`]: those of the extension that was open, else of the last one if it failed.
+    /// With [`Decision::LeaseLost`]: the votes of the extension that was open, else of the last one if it failed.
     /// Nodes that denied the lease after the last round count as `Against`. Empty if no node denied it.
     #[must_use]
     pub fn votes(&self) -> &[RoundVote<E, H>] {

@@ -27,7 +27,7 @@
 //!   100 ms if the first entry is polling. Readers behind a writer do so after 150 ms. If the lock is still free and the first entry is the same, the
 //!   waiter attempts. A win removes that entry too. Its owner joins again at its next refresh.
 //! - *Misled.* After two refused attempts although the gate replied "free", the waiter rests: a refresh comes after
-//!   0.04 s, later after twice as long each time, up to 0.67 s. A holder that has no key at the gate may go soon.
+//!   0.04 s, later after twice as long each time, up to 0.67 s. A holder that has no key at the gate may go at any time.
 //! - *Noise.* From the fourth fruitless push in a row on, looks and refreshes are at least 200 ms apart. While
 //!   readers hold the lock they are 10 ms apart: each reader that comes or goes is a push. After a refresh that is due,
 //!   the first waiter counts from one again: if it was overtaken out of turn, its pushes help from then on.

@@ -23,7 +23,7 @@ const ALL: [End; 7] = [
     End::Detached,
 ];
 
-/// The end of a lease as its holder hears it. `failure`: what each node said against the lease. `by`: who revoked it.
+/// The end of a lease as its holder hears it. `failure`: what each node said against the lease. `by`: the label of the revoker.
 pub(super) fn lost(
     why: End,
     keys: &[Key],
@@ -121,7 +121,7 @@ impl PublishedEnd {
         self.after(self.valid_for.load(Ordering::Acquire))
     }
 
-    /// At most some 73 years: what is longer is cut off.
+    /// At most some 73 years: a longer time is cut.
     fn nanos(&self, at: Instant) -> u64 {
         let nanos = at.saturating_duration_since(self.start).as_nanos();
         u64::try_from(nanos).unwrap_or(u64::MAX).min(u64::MAX >> WHY_BITS)

@@ -89,7 +89,7 @@ impl Lease {
         }
     }
 
-    /// Resolves when the lease is at risk, with what is left of it. See
+    /// Resolves when the lease is at risk, with the time that is left. See
     /// [`LockGuard::at_risk`](crate::LockGuard::at_risk).
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::resource::Label;
 use crate::telemetry;
 
 impl Attempt {
-    /// Resolves when the lease is at risk, with what is left of it; an error when it has ended.
+    /// Resolves when the lease is at risk, with the time that is left; an error when it has ended.
     ///
     /// # Cancel safety
     ///

@@ -89,7 +89,7 @@ struct All {
     renewing: usize,
     /// Renewals that are due and wait for others, by the end of the lease.
     parked: BTreeSet<(Instant, Slot)>,
-    /// Entries to be told that a node answers again.
+    /// Entries that have yet to hear that a node answers again.
     back: Vec<(NodeId, Slot)>,
     keeper: Keeper,
     is_closed: bool,
@@ -192,7 +192,7 @@ impl Attempts {
         all.wake_before(due)
     }
 
-    /// Whether a renewal may begin, or is told to begin later. A lease in its last third does not wait. One that may
+    /// Whether a renewal may begin, or has to begin later. A lease in its last third does not wait. One that may
     /// calls [`renewal_over`](Self::renewal_over), once.
     pub(crate) fn may_renew(&self, slot: Slot, valid_until: Instant, is_urgent: bool) -> bool {
         let mut all = self.lock();
@@ -212,7 +212,7 @@ impl Attempts {
         if all.parked.is_empty() { Wake::Nothing } else { all.wake_before(self.runtime.now()) }
     }
 
-    /// These entries are told that the node answers again.
+    /// Notifies these entries that the node answers again.
     pub(crate) fn tell_back(&self, node: NodeId, slots: Vec<Slot>) -> Wake {
         if slots.is_empty() {
             return Wake::Nothing;

@@ -1,4 +1,4 @@
-//! The configured nodes, and what is known of each.
+//! The configured nodes, and the knowledge of each.
 //!
 //! [`Nodes::begin`] is the one place where a call of an attempt or a wait is handed to a backend, and
 //! [`Nodes::settled`] the one where its result comes back. Between them they keep the health of the node, and
@@ -285,7 +285,7 @@ impl Nodes {
         health.note_failure(not_sent.map_or(Silence::NoReply, Silence::Failed), now)
     }
 
-    /// The attempt at `slot` is told when this node answers again.
+    /// Notifies the attempt at `slot` when this node answers again.
     pub(crate) fn await_back(&self, id: NodeId, slot: Slot) {
         let mut health = self.health(id);
         if !health.await_back.contains(&slot) {

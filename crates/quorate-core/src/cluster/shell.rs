@@ -77,7 +77,7 @@ pub(crate) enum Input<W> {
     Wish(W),
 }
 
-/// One actor with its lock, its place among all that is not over, and those that wait for it.
+/// One actor with its lock, its place among all that is not over, and its waiters.
 pub(crate) struct Shell<A: Actor> {
     face: A::Face,
     cluster: Arc<Cluster>,
@@ -173,7 +173,7 @@ impl<A: Actor> Shell<A> {
         self.room.with(self, |room, _| look(&mut room.actor))
     }
 
-    /// The same for what has a result at once, and carries out what follows.
+    /// The same for an input that has a result at once, and carries out its effects.
     pub(crate) fn act<T>(self: &Arc<Self>, now: Instant, act: impl FnOnce(&mut A) -> T) -> T {
         self.room.with(self, |room, effects| {
             let result = act(&mut room.actor);
@@ -203,14 +203,14 @@ impl<A: Actor> Shell<A> {
         true
     }
 
-    /// Calls are given up: tells the backends that carry them.
+    /// Gives up calls: notifies the backends that carry them.
     pub(crate) fn wake_givers(&self, effects: &mut Effects<A>) {
         effects.wakers.add(self.givers.take());
     }
 }
 
 impl<A: Actor> Room<A> {
-    /// Carries out what follows, and tells the timekeeper of an earlier due time.
+    /// Carries out the decisions, and notifies the timekeeper of an earlier due time.
     fn follow(&mut self, shell: &Arc<Shell<A>>, now: Instant, effects: &mut Effects<A>) {
         self.actor.follow(shell, now, effects);
         if effects.is_changed {

@@ -138,7 +138,7 @@ impl QuorumFailure {
         self.nodes.iter().filter(|node| matches!(node.answer, Answer::Refused { .. })).count()
     }
 
-    /// Who holds the lock, or has left a mark: the holder that a quorum named, and each node that failed.
+    /// The holder of the lock, or of the mark: the one that a quorum named, and each node that failed.
     pub(super) fn held(&self) -> String {
         let nodes = self.nodes.len();
         if let Some(writer) = self.writer {

@@ -157,8 +157,8 @@ impl LockManagerBuilder {
     /// Where fencing hints come from: microseconds since 1970. Default: the wall clock of the
     /// [runtime](Runtime::unix_micros).
     ///
-    /// After a node lost its data, its fencing numbers go on from the hint. A wrong hint costs a round trip,
-    /// never the order of tokens.
+    /// After a node lost its data, its fencing numbers go on from the hint. While a quorum of nodes remembers the last
+    /// token, a wrong hint costs a round trip, not the order of tokens.
     pub fn fencing_hint(mut self, micros: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.config.fencing_hint = Some(HintSource(Arc::new(micros)));
         self

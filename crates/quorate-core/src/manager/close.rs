@@ -1,4 +1,4 @@
-//! Closing a manager: what is waited for, and what is reported.
+//! Closing a manager: its waits, and its report.
 
 use std::fmt;
 use std::sync::Arc;

@@ -104,7 +104,7 @@ impl LockGuard {
         self.lease.draining()
     }
 
-    /// Resolves when the lease is at risk, with what is left of it: an early warning before [`lost`](Self::lost).
+    /// Resolves when the lease is at risk, with the time that is left: an early warning before [`lost`](Self::lost).
     ///
     /// A lease is at risk from the moment at which an extension or renewal has failed, while the lease is still
     /// valid. So it is if a renewal had to wait for others of this manager until the last third of its validity. The next
@@ -130,7 +130,7 @@ impl LockGuard {
     /// Resolves when the lock was [revoked](crate::LockManager::revoke), with the label of the process that did it: the
     /// holder is asked to leave.
     ///
-    /// The lease stays valid until its end, and is extended no more: nobody else has the lock before. A holder that
+    /// The lease stays valid until its end, and is extended no more: no other client has the lock before. A holder that
     /// releases before that gives the lock free. Nodes that push say it within a round trip, others at the next renewal.
     ///
     /// # Errors
@@ -236,10 +236,10 @@ impl LockGuard {
 
     /// Ends the lease, and leaves a mark in its place: no client acquires it for `duration`.
     ///
-    /// It keeps nobody holding: [`auto_renew`](Self::auto_renew) and [`extend`](Self::extend) do that. It is for work that is
+    /// It does not prolong the lease: [`auto_renew`](Self::auto_renew) and [`extend`](Self::extend) do that. It is for work that is
     /// done once: what stays on the nodes marks it as done. On nodes that keep the order of calls, which
     /// a pool does not, it reads *done by*, and not *held by*, in inspections and errors of all processes.
-    /// The lock is free after `duration`, or after what is left of its ttl, if that is longer. No release and no
+    /// The lock is free after `duration`, or after the rest of its ttl, if that is longer. No release and no
     /// close of the manager frees it earlier. `duration` is cut to the range from 1 ms to 100 years. Neither the
     /// longest ttl, nor the hold limit, nor the `max_ttl` of the restart guard bounds it. A node that loses its data
     /// forgets the lock, so it is a record only as long as a quorum of nodes has it.
@@ -260,7 +260,7 @@ impl LockGuard {
     ///
     /// - [`ExtendError::Lost`]: the lease has ended, before or meanwhile. Nothing is kept.
     /// - [`ExtendError::NoQuorum`]: no quorum extended. The lock is released. Before that, a quorum has to extend for the plain
-    ///   ttl: if it does not, no node is told of `duration`. A quorum that fails between these two rounds may leave a node
+    ///   ttl: if it does not, `duration` is sent to no node. A quorum that fails between these two rounds may leave a node
     ///   that extends and does not answer. It is asked for a minute longer than the ttl, and may keep the lock for
     ///   `duration` after that, or if the process ends before it: [`close`](crate::LockManager::close) names that node.
     ///

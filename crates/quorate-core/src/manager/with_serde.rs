@@ -32,7 +32,7 @@ impl Serialize for FencingToken {
     }
 }
 
-/// Refuses zero, and what is over [`FencingToken::MAX`].
+/// Refuses zero, and numbers over [`FencingToken::MAX`].
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 impl<'de> Deserialize<'de> for FencingToken {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -37,16 +37,17 @@ use crate::FencingToken;
 /// write several times:
 ///
 /// ```sql
-/// UPDATE accounts SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2;
+/// UPDATE accounts SET fence = $1, balance = $2 WHERE id = $3 AND fence <= $1;
 /// -- No row was changed: the token is stale (or the account does not exist). Stop working.
 ///
-/// INSERT INTO accounts (id, balance, fence) VALUES ($3, $1, $2)
-///     ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, fence = excluded.fence
+/// INSERT INTO accounts (fence, balance, id) VALUES ($1, $2, $3)
+///     ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, balance = excluded.balance
 ///     WHERE accounts.fence <= excluded.fence;
 /// ```
 ///
 /// A `SELECT` of the highest token followed by a write is two steps. Another holder can write between
-/// them. In Redis, use one script.
+/// them. In Redis, use one script. If the write depends on what is there, store the token first, then
+/// read.
 pub struct FencedCell<T> {
     /// Written only while the value is locked.
     highest: AtomicU64,

@@ -1,8 +1,8 @@
-//! What operators and start-ups ask: who holds a lock, what the nodes are, and to take a lock away.
+//! The requests of operators and start-ups: inspect a lock, check the nodes, take a lock away.
 //!
 //! | call | what it gives | asks the nodes |
 //! |---|---|---|
-//! | [`LockManager::inspect`] | an [`Inspection`]: who holds a lock, and a [`NodeView`] for each node | yes; changes nothing |
+//! | [`LockManager::inspect`] | an [`Inspection`]: the holder of a lock, and a [`NodeView`] for each node | yes; changes nothing |
 //! | [`LockManager::revoke`] | a [`Revocation`]: the lock is free at the end of its ttl, and never has two holders | yes |
 //! | [`LockManager::delete`] | a [`Revocation`]: the lock is free at once, and may have two holders for a time | yes |
 //! | [`LockManager::check`] | a [`Check`]: what each node is and can do, with its problems | yes; sets and deletes a key of its own |

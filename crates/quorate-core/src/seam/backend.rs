@@ -271,7 +271,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 
     /// Starts `call`, and returns without waiting.
     ///
-    /// The default spawns the async method on `runtime` and answers with what it returns. A backend that
+    /// The default spawns the async method on `runtime` and answers with its result. A backend that
     /// overrides this may claim [`Capabilities::ORDERED`]: its calls take effect in the order of their `begin`s.
     /// This is called under a lock of the sender. It must not block, and it may answer the call, look at a lease,
     /// spawn and wake. A panic here is caught: the call is lost.

@@ -26,7 +26,7 @@ use crate::seam::backend::{CallKind, CallReply, Capabilities, Operation, Tag};
 
 pub(crate) use self::goal::Goal;
 
-/// After how long an entry that nobody refreshes has left no key at the gate.
+/// The time after which an entry that is not refreshed has left no key at the gate.
 const ENTRY_LASTS: Duration = Duration::from_secs(10);
 
 /// The wait of this manager for one key.

@@ -42,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) turns: Turns,
 }
 
-/// Whose turn it is in this process.
+/// The turns of this process.
 #[derive(Default)]
 pub(crate) struct Turns {
     /// Readers take no ticket.
@@ -70,7 +70,7 @@ impl fmt::Debug for Inner {
 #[derive(Default)]
 struct Queues {
     queues: HashMap<Key, KeyQueue>,
-    /// Queues that are kept for what they remember, and until when.
+    /// Queues that are kept for their memory, each until a time.
     lingering: VecDeque<(Instant, Key)>,
     /// When names were released last: of [`RELEASES`] names at most.
     releases: HashMap<Key, Instant>,

@@ -1,4 +1,4 @@
-//! Calls on their way to the process of a node, and back.
+//! Calls to the process of a node, and their replies.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) struct Connection {
     pub(super) replies: Arc<Lane<Answer>>,
 }
 
-/// A call on its way to the process.
+/// A call that is sent to the process.
 pub(super) struct Request {
     pub(super) call: Call,
     pub(super) journey: Journey,
@@ -24,7 +24,7 @@ pub(super) struct Request {
     pub(super) replies: Option<Arc<Lane<Answer>>>,
 }
 
-/// A call on its way back.
+/// A call with its reply.
 pub(super) type Answer = (Call, CallResult);
 
 /// The handle through which a call comes.
@@ -33,7 +33,7 @@ pub(super) struct Origin {
     pub(super) client: Option<SimClient>,
     /// Whether replies name the server.
     pub(super) names_server: bool,
-    /// Whether leases are told of changes.
+    /// Whether leases are notified of changes.
     pub(super) pushes: bool,
 }
 

@@ -103,7 +103,7 @@ fn out_of_memory() -> BackendError {
     BackendError::new(BackendErrorKind::OutOfMemory, text)
 }
 
-/// What a server tells of itself. Nothing of a disk: a test decides what a restart keeps.
+/// A server's description of itself. Nothing of a disk: a test decides what a restart keeps.
 fn describe(server: &Server, names_server: bool) -> Description {
     let mut told = Description::default();
     if server.hides {

@@ -98,7 +98,7 @@ impl Process {
         state.fault = fault;
         if stops {
             let watches = state.watches.take_all();
-            // With the connection, what it tracked is forgotten.
+            // With the connection, its tracked keys are forgotten.
             let leases = state.watches.take_leases(|_, _| true);
             self.push(state, watches, Vec::new());
             leases.into_iter().for_each(|one| one.push.end());
@@ -219,7 +219,7 @@ impl Process {
                 state.watches.track(key.as_bytes(), origin.client.as_ref(), call);
             }
         }
-        // As with `NOLOOP`. But whoever revokes tells the leases of its own connection itself.
+        // As with `NOLOOP`. But a revoker notifies the leases of its own connection itself.
         let is_revoke = matches!(call.operation(), backend::Operation::Revoke { .. });
         self.push_changes(state, (!is_revoke).then(|| origin.id()));
         if let Some(watch) = watch {
@@ -232,7 +232,7 @@ impl Process {
         result
     }
 
-    /// Drops `push`, which delivers it, when it has come, when the key has expired, or when nobody awaits it.
+    /// Drops `push`, which delivers it, when it has come, when the key has expired, or when no future awaits it.
     async fn watch(
         self: Arc<Self>,
         id: u64,

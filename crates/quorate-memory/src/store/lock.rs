@@ -63,7 +63,7 @@ impl Store {
         Ok(Found::Ours(ours))
     }
 
-    /// Whether all keys are ours, and what is at the first one that is not.
+    /// Whether all keys are ours, and the value of the first one that is not.
     pub(crate) fn look(&self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
         for key in claim.keys() {
             match self.at(key, now)? {
@@ -151,7 +151,7 @@ impl Store {
     }
 
     /// Takes a key away from its holder, and returns what was there. A key without an expiry is left alone, and that of
-    /// another holder than those who are meant.
+    /// any other holder than `how` names.
     pub(crate) fn revoke(
         &mut self,
         key: &Key,

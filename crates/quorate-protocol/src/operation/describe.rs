@@ -1,4 +1,4 @@
-//! What a node tells of itself.
+//! A node's description of itself.
 //!
 //! `CONFIG GET appendfsync` comes first, since no script may run it. A script reads `INFO`, and the quarantine and the
 //! epoch of the restart guard. Where it may not, `INFO` alone is asked for: there the guard cannot run either.

@@ -1,4 +1,4 @@
-//! The restart guard: an acquire that compares the node's epoch with what the server tells of itself.
+//! The restart guard: an acquire that compares the node's epoch with its server's `INFO`.
 //!
 //! - `quorate:guard:epoch2` holds `run_id:master_replid2:second_repl_offset:max_ttl`, the last in milliseconds,
 //!   without an expiry. The first changes with a restart, the other two with a promotion. Deleting the key
@@ -61,7 +61,7 @@ fn parse(reply: &Value) -> Option<Result<Reply, BackendError>> {
     Some(Ok(reply))
 }
 
-/// Whether an epoch is that of the server which tells `info`, and its `max_ttl`. As [`ACQUIRE`] compares them.
+/// Whether an epoch is that of the server with this `info`, and its `max_ttl`. As [`ACQUIRE`] compares them.
 pub(super) fn read_epoch(epoch: &[u8], info: &[u8]) -> (bool, Option<Duration>) {
     let [run, replid, offset] =
         ["run_id", "master_replid2", "second_repl_offset"].map(|name| field(info, name));

@@ -17,7 +17,7 @@ pub(super) fn command<C: Command>(key: &Key) -> C {
     C::new("GET", key.as_bytes().len()).arg(key.as_bytes())
 }
 
-/// The keys of which an operation is told the next change, with client tracking.
+/// The keys whose next change is pushed to an operation, with client tracking.
 pub(crate) fn pushed_keys(operation: &Operation) -> impl Iterator<Item = Cow<'_, [u8]>> {
     let keys = match operation {
         Operation::Look(claim) | Operation::Extend(claim, _) if claim.mode() == Mode::Exclusive => {

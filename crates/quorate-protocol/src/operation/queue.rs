@@ -146,5 +146,5 @@ trait Beside: Command {
 
 impl<C: Command> Beside for C {}
 
-/// Between a lock's key and what is kept beside it.
+/// Between a lock's key and the rest of its helper keys.
 const BESIDE: &[u8] = b":quorate:";

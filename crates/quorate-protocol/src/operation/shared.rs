@@ -19,7 +19,7 @@ pub(super) static EXTEND: Script = script!("has_readers", "held_at", "shared", "
 pub(super) static EXTEND_WHEN_FULL: Script =
     script!("allow_oom", "has_readers", "held_at", "shared", "shared_extend");
 
-/// Removes our members; 1 if all were there and not expired. `ARGV` token. The keys expire with who is left.
+/// Removes our members; 1 if all were there and not expired. `ARGV` token. The keys expire with the readers left.
 pub(super) static RELEASE: Script = script!("has_readers", "held_at", "shared", "shared_release");
 
 /// As the acquire with a restart guard, without fencing numbers.

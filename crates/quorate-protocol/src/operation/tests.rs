@@ -1,4 +1,4 @@
-//! The operations as tables: what is sent, and what each reply means.
+//! The operations as tables: the commands sent, and the meaning of each reply.
 
 use std::time::Duration;
 
@@ -438,7 +438,7 @@ fn a_description_is_what_the_server_tells() {
     assert_eq!((told.used_memory, told.is_clustered), (Some(200), Some(false)));
     assert_eq!((told.uptime, told.keeps_writes()), (Some(Duration::from_secs(7)), Some(true)));
     assert!(!told.lacks.contains(Capabilities::FENCING));
-    // A later description knows no more than its own question has told.
+    // A later description knows no more than the reply to its own question.
     let mut features = features(None);
     described(&mut features, scripted(Value::Int(-2), INFO));
     let denied = Value::Error("NOPERM this user has no permissions to run 'config|get'".into());

@@ -215,7 +215,7 @@ async fn a_forbidden_info_is_no_server_id_and_a_forbidden_hint_is_asked_once() {
         assert_eq!(error.kind(), BackendErrorKind::Permission);
     }
     assert_eq!(commands(&fake), ["EXISTS"]);
-    // What belongs to a lease is asked again, so that a permission that was given back is noticed.
+    // What belongs to a lease is asked again, so that a permission that is granted again is noticed.
     let (_, node) = server("", &["SET"]);
     for _ in 0..2 {
         assert!(!begin(&node, acquire("k")).await.unwrap_err().is_not_sent());

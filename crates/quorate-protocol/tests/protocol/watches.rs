@@ -1,4 +1,4 @@
-//! Watches: the second connection, what is pushed, and when it ends.
+//! Watches: the second connection, its pushes and its end.
 
 use std::time::Duration;
 

@@ -164,7 +164,7 @@ impl World {
         ])
     }
 
-    /// A loss is told behind the undo at each node that may have something, where nothing is in its way.
+    /// A loss is reported behind the undo at each node that may have something, where nothing is in its way.
     fn judge_loss(
         &self,
         scope: &Scope,

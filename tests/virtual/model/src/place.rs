@@ -133,7 +133,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Executes a request of attempt `from`; returns the reply and what is wrong with its effect.
+    /// Executes a request of attempt `from`; returns the reply and the mistake in its effect.
     pub(crate) fn execute(
         &mut self,
         scope: &Scope,

@@ -1,4 +1,4 @@
-//! One step, and what it gives to an attempt.
+//! One step, and its input to an attempt.
 
 use std::fmt;
 

@@ -162,7 +162,7 @@ fn q6_one_server_under_two_names_is_refused() {
     }
 }
 
-/// The answer of the alias comes after the win. Whoever waits for it knows before the work begins.
+/// The answer of the alias comes after the win. A caller that waits for it knows before the work begins.
 #[test]
 fn q6_an_alias_that_answers_after_the_win_is_a_failure_of_its_node() {
     let world = World::in_order(2);

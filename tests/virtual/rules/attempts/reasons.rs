@@ -1,4 +1,4 @@
-//! A4: which error a caller gets, and what it says of each node.
+//! A4: which error a caller gets, and its text on each node.
 
 use std::future::IntoFuture;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A subscriber and a recorder that note what is told, or do something else with it.
+//! A subscriber and a recorder that note events and figures, or do something else with them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ thread_local! {
     static NOTES: RefCell<Option<Notes>> = const { RefCell::new(None) };
 }
 
-/// Does something in each of its methods, named for it, and in each figure. As a subscriber it notes what is told.
+/// Does something in each of its methods, named for it, and in each figure. As a subscriber it notes the events.
 pub(crate) struct Acts<F>(pub(crate) F);
 
 impl<F: Fn(&str) + 'static> Subscriber for Acts<F> {

@@ -13,7 +13,7 @@ use crate::world::{MS, SECOND};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Terms(Arc<Mutex<Vec<Term>>>);
 
-/// Who led, and from when to when its body was there.
+/// The leader of a term, and the begin and end of its body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Term {
     pub(super) process: usize,

@@ -123,7 +123,7 @@ fn a_close_names_a_node_that_answers_no_more_calls_a_node_timeout_later() {
     assert_eq!(world.sim.elapsed(), 500 * MS);
 }
 
-/// Guards that go are not waited for, those that stay are held until the limit, and a request that waits ends at once.
+/// Guards that go are not waited for, guards that stay are held until the limit, and a request that waits ends at once.
 #[test]
 fn a_drain_ends_waits_at_once_and_lets_leases_live_until_their_guards_go() {
     let world = World::new(3);

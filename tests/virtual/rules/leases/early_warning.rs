@@ -36,7 +36,7 @@ fn a_renewal_that_fails_puts_a_lease_at_risk_until_one_succeeds() {
             assert!(left > 5 * SECOND, "{left:?} of a validity of 9.4 s");
             let why = guard.lease().failed_extension().unwrap();
             assert_eq!(why.failed_nodes().count(), 2, "{why}");
-            // As long as the risk lasts, at once, with what is left by then.
+            // As long as the risk lasts, at once, with the time left by then.
             world.advance(SECOND);
             assert_eq!(look(&world, &guard).unwrap().unwrap(), guard.remaining());
 

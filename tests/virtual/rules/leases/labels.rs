@@ -1,4 +1,4 @@
-//! L1 to L3: the label of a holder, and who sees it.
+//! L1 to L3: the label of a holder, and its readers.
 
 use quorate_core::resource::InvalidLabel;
 use quorate_core::{

@@ -13,7 +13,7 @@ enum End {
     HoldLimit,
 }
 
-/// A holder that stops late is alone for the margin, whoever comes next.
+/// A holder that stops late is alone for the margin, whatever comes next.
 /// Rule H7.
 #[test]
 fn a_lapsed_lease_keeps_its_margin() {

@@ -1,4 +1,4 @@
-//! A check of all nodes: which problems it names, and what it writes.
+//! A check of all nodes: which problems it names, and its writes.
 
 use crate::backends::Odd;
 use crate::waiting::processes::{Quirk, Scene};

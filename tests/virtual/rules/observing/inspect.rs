@@ -1,4 +1,4 @@
-//! A look at a lock: what it reports, and that it takes and writes nothing.
+//! A look at a lock: its report, and that it takes and writes nothing.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ fn a_lock_that_is_kept_is_free_after_its_duration_and_not_earlier() {
         assert!(!lease.is_valid(), "it is no lease any more");
         assert!(matches!(world.run(lease.lost()), LeaseEnd::Detached(_)));
         assert_eq!(left(&world, "r"), [Some(MINUTE); 3]);
-        // Neither the manager nor the drop of what is left of the lease frees it.
+        // Neither the manager nor the drop of the lease's rest frees it.
         assert!(world.try_lock(&manager).unwrap_err().is_held());
         assert!(world.run(manager.close(SECOND)).is_clean());
         drop(lease);

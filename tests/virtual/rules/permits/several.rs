@@ -87,7 +87,7 @@ fn s6_a_request_that_waits_for_its_last_permit_is_the_only_one_with_a_part() {
     assert!(is_there(&second));
 }
 
-/// The timeout is that of all parts, and what was acquired by then is released before the error (C8).
+/// The timeout is that of all parts, and parts acquired by then are released before the error (C8).
 #[test]
 fn s6_nothing_is_left_of_a_request_that_fails() {
     let scene = Scene::new(3);

@@ -1,4 +1,4 @@
-//! Readers hold a lock together, and a writer holds it alone: what is at the nodes, and what a reader has.
+//! Readers hold a lock together, and a writer holds it alone: their keys, and the features of a reader.
 
 use std::sync::{Arc, Mutex};
 
@@ -152,7 +152,7 @@ fn rw8_an_ordered_set_of_another_program_is_never_written_to() {
     }
 }
 
-/// What `real/readers.rs` shows of a program of 0.1, users are told.
+/// Users can read what `real/readers.rs` shows of a program of 0.1.
 #[test]
 fn rw9_the_changelog_and_the_guide_say_to_upgrade_first() {
     let changelog = include_str!("../../../../CHANGELOG.md");

@@ -193,7 +193,7 @@ impl World {
         LockManager::builder(nodes).runtime(TokioRuntime::new()).build().unwrap()
     }
 
-    /// Locks and holds now and then, and starts anew now and then. `is_wrong`: its list is none of those that may meet.
+    /// Locks, holds and starts anew at random times. `is_wrong`: its list is none of those that may meet.
     async fn run(&self, list: List, is_wrong: bool) {
         for _ in 0..3 {
             let client = self.client(list);

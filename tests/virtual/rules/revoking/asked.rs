@@ -1,4 +1,4 @@
-//! A holder that is asked to leave: what it is told, by whom, and when its lock is free.
+//! A holder that is asked to leave: how it hears of it, and when its lock is free.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -138,7 +138,7 @@ fn p1_a_push_alone_ends_nothing() {
         world.advance(60 * MS);
         assert!(guard.is_valid() && !guard.is_at_risk() && guard.valid_until() == end);
     }
-    // One node is a minority, and what it says is no vote.
+    // One node is a minority, and its answer is no vote.
     world.nodes[0].expire("r");
     world.advance(SECOND);
     assert!(guard.is_valid() && !guard.is_at_risk());

@@ -80,7 +80,7 @@ fn v7_each_node_compares_for_itself() {
     }
 }
 
-/// The next one acquires while the revoke is on its way.
+/// The next one acquires while the revoke is in flight.
 #[test]
 fn v7_a_holder_that_comes_meanwhile_keeps_the_lock() {
     for deletes in [false, true] {
@@ -152,7 +152,7 @@ fn v7_a_name_that_cannot_be_locked_is_refused() {
     }
 }
 
-/// The mark of a lock that was kept belongs to nobody: it can be deleted, and no lock that is held passes for one.
+/// The mark of a lock that was kept has no holder: it can be deleted, and no lock that is held passes for one.
 #[test]
 fn a_mark_is_seen_as_done_and_can_be_deleted() {
     let world = World::in_order(3);

@@ -1,4 +1,4 @@
-//! Tasks, runtimes, guards and callers that go away at the wrong moment: A1, and what is kept alive.
+//! Tasks, runtimes, guards and callers that go away at the wrong moment: A1, and the objects kept alive.
 
 use std::future::{IntoFuture, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -124,8 +124,8 @@ impl Runtime for Notes {
     }
 }
 
-/// The mutex of the attempt is held there, and to wake a task is foreign code. Here the timekeeper has to tell a lock
-/// whose release failed that the node is back.
+/// The mutex of the attempt is held there, and to wake a task is foreign code. Here the timekeeper has to notify a
+/// lock whose release failed that the node is back.
 #[test]
 fn an_answer_inside_begin_wakes_no_task_there() {
     let world = World::in_order(3);

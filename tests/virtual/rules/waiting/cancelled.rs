@@ -273,7 +273,7 @@ fn w3_a_leave_that_is_never_answered_is_forgotten_when_the_entry_has_expired() {
     assert!(report.is_clean(), "{report}");
 }
 
-/// The connections keep no order, and the REFRESH takes longer than what comes behind it.
+/// The connections keep no order, and the REFRESH takes longer than the calls behind it.
 #[test]
 fn w3_a_leave_never_overtakes_its_refresh() {
     let mut entries = 0;

@@ -97,7 +97,7 @@ fn o8_of_those_that_ask_together_exactly_one_gets_the_lock() {
                 let (winners, others) = contest.count();
                 let place = format!("{kind}, {nodes} nodes, {processes} processes, seed {seed}");
                 if kind == "no names" {
-                    // Who is first is not known, and a quorum of refusals without a name is *held*.
+                    // The first one is not known, and a quorum of refusals without a name is *held*.
                     assert!(winners <= 1, "{place}: {winners} have it, {others} know");
                 } else {
                     assert_eq!((winners, others), (1, processes - 1), "{place}");

@@ -184,7 +184,7 @@ impl Field {
         }
     }
 
-    /// Leads for a while, again and again.
+    /// Leads for some time, again and again.
     async fn lead(self: Arc<Self>, place: usize) {
         while !self.is_over() {
             let (manager, closed) = lock(&self.managers[place]).clone();
@@ -210,7 +210,7 @@ impl Field {
         }
     }
 
-    /// Closes a manager now and then, and gives its process another one.
+    /// Closes a manager at random times, and gives its process another one.
     async fn close_managers(self: Arc<Self>) {
         while self.sim.elapsed() < self.plan.chaos {
             self.sleep(self.dice.time(Duration::ZERO, self.plan.ttl * 10)).await;

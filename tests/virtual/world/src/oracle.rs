@@ -99,7 +99,7 @@ fn overlaps(mut tenures: Vec<Tenure>) -> Vec<Violation> {
     tenures.retain(|tenure| tenure.start < tenure.end);
     tenures.sort_by(|a, b| (&a.resource, a.start).cmp(&(&b.resource, b.start)));
     let mut violations = Vec::new();
-    // The tenure that keeps others out longest of those that began earlier, for each resource: of writers, and of readers.
+    // The tenure that keeps others out longest of all earlier ones, for each resource: of writers, and of readers.
     let mut latest: [Option<Tenure>; 2] = [None, None];
     for tenure in tenures {
         for before in latest.iter().flatten().filter(|before| before.resource == tenure.resource) {

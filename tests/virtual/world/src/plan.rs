@@ -233,7 +233,7 @@ impl Plan {
             || self.forgetting == Forgetting::Guarded
     }
 
-    /// Whether locks are revoked, and holders are told.
+    /// Whether locks are revoked, and holders are notified.
     pub(crate) const fn revokes(&self) -> bool {
         matches!(self.class, Class::Revoked | Class::Readers)
     }

@@ -87,7 +87,7 @@ impl Watch {
         self.is_told(&mut lock(&self.seen), reason);
     }
 
-    /// The loss was told. A lease that ended by time keeps its keys for the margin, until its guard goes.
+    /// The loss was reported. A lease that ended by time keeps its keys for the margin, until its guard goes.
     fn is_told(&self, seen: &mut Seen, reason: &LeaseEnd) {
         let is_by_time = matches!(reason, LeaseEnd::Expired { .. } | LeaseEnd::HoldLimit(_));
         if !std::mem::replace(&mut seen.told, true) && !seen.given_up && !is_by_time {

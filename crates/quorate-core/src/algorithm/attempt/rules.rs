@@ -1,4 +1,4 @@
-//! How a reply votes, what the votes and the time decide, and what is sent next.
+//! The vote of a reply, the decision of votes and time, and the next messages.
 
 use std::cmp::Ordering;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::messages::{Decision, End, Loss, Message, Outcome};
 use super::node::{Knowledge, Node, Purpose, RoundVote};
 use super::{AttemptMachine, Owed, Phase};
 
-/// How many nodes voted what, and what is known of how many.
+/// The number of nodes for each vote, and for each state of knowledge.
 #[derive(Default)]
 struct Tally {
     granted: usize,
@@ -136,7 +136,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             Phase::Held { .. } | Phase::Extending { .. } if not_ours > spare => {
                 self.lapse(End::NotOurs, now, now);
             }
-            // No extension can win, and nobody else gets a marked key before its ttl has passed.
+            // No extension can win, and no other client gets a marked key before its ttl has passed.
             Phase::Held { .. } | Phase::Extending { .. }
                 if marked > 0 && marked + not_ours > spare =>
             {

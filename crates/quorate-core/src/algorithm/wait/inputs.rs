@@ -163,7 +163,7 @@ impl WaitMachine {
             (Phase::Waiting, place) => {
                 if let Some(place) = place {
                     place.is_absent = false;
-                    // Who went out of turn has removed this entry, and is told of the wait only from now on: the first push
+                    // A waiter that went out of turn has removed this entry, and hears of the wait only from now on: the first push
                     // is of a release before that, the second of one that leaves the lock free.
                     let most = if place.predecessor.is_none() { 1 } else { NOISY };
                     place.fruitless = place.fruitless.min(most);

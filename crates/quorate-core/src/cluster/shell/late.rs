@@ -1,7 +1,7 @@
 //! A mutex that a reply never waits for.
 //!
 //! [`LateLock::put`] handles an input at once if the mutex is free. If another thread has it, or a call further
-//! down the same stack, the input goes into a list of late arrivals. Whoever unlocks the mutex looks at that list
+//! down the same stack, the input goes into a list of late arrivals. The thread that unlocks the mutex looks at that list
 //! afterwards. Both sides have a fence between their write and their look (put then try, unlock then look), so
 //! that one of them sees the other and no input is left in the list.
 //!

@@ -33,7 +33,7 @@ const LONGEST_TTL: Duration = Duration::from_secs(600);
 const KEPT: Duration = Duration::from_secs(1);
 
 impl LockManager {
-    /// Asks all nodes what they are, what they can do, and what is wrong with them. For a start-up, and for operators.
+    /// Asks all nodes what they are and can do, and reports their problems. For a start-up, and for operators.
     ///
     /// All nodes are asked at once, and each may reply for a node timeout. Then each sets and deletes a key that no lock
     /// can have, `:quorate:check` below the [prefix](crate::LockManagerBuilder::key_prefix) or `quorate:check` without one, and may

@@ -50,7 +50,7 @@ impl Inspection {
         self.holdings().first()?.holder.label()
     }
 
-    /// The holder with the most nodes, or each reader that a node has: those from whom
+    /// The holder with the most nodes, or each reader that a node has: the holders from whom
     /// [`LockManager::revoke_seen`](crate::LockManager::revoke_seen) takes the lock. Empty if all nodes that answered
     /// are free.
     #[must_use]
@@ -63,7 +63,7 @@ impl Inspection {
         holdings.into_iter().map(|holding| holding.holder).collect()
     }
 
-    /// Whether a quorum of nodes keeps a [mark](crate::LockGuard::keep), which nobody holds: the work is done.
+    /// Whether a quorum of nodes keeps a [mark](crate::LockGuard::keep), which has no holder: the work is done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.state() == LockState::Held && self.holdings()[0].holder.is_done()

@@ -4,8 +4,8 @@
 //! repair, and its lease ends by time before the keys do (T1, T2). So no two clients hold the lock at once. The holder
 //! knows the mark for its own token, and no other client does: its release removes it (V9).
 //!
-//! Between the look at a lock and the wish to free it, another client may have acquired it. So a revoke can be told which
-//! holder was seen, and each node compares (V7).
+//! Between the look at a lock and the wish to free it, another client may have acquired it. So a revoke can name the
+//! holder that was seen, and each node compares (V7).
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub struct Revocation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "complete by definition")]
 pub enum Leaving {
-    /// The holder was told, and has left.
+    /// The holder heard of the revoke, and has left.
     Left {
         /// How long after the revoke that was seen.
         after: Duration,
@@ -87,7 +87,7 @@ impl Revocation {
     /// Waits until the lock is free, and says whether its holder has left before the ttl has passed. `locks` is the manager
     /// that revoked it, or one of the same nodes.
     ///
-    /// A quorum of the nodes is asked, again and again. A holder that renews its lease is told of the revoke at once, if
+    /// A quorum of the nodes is asked, again and again. A holder that renews its lease hears of the revoke at once, if
     /// its nodes push, else at its next renewal. What is free by then may be held by the next client.
     ///
     /// # Cancel safety
@@ -257,7 +257,7 @@ impl LockManager {
     /// Deletes the lock on `resource` of the holder that `seen` shows, as [`delete`](Self::delete) does, and of no other.
     ///
     /// What [`revoke_seen`](Self::revoke_seen) says of `seen` holds here, too. A [mark](crate::LockGuard::keep), of which the
-    /// inspection says that it [is done](Inspection::is_done), can be deleted without risk: nobody works under it.
+    /// inspection says that it [is done](Inspection::is_done), can be deleted without risk: no holder works under it.
     ///
     /// # Errors
     ///

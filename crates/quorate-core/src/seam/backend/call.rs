@@ -212,15 +212,15 @@ impl Call {
         }
     }
 
-    /// Who has sent the call, and needs no second [`Push`] for the same key: a number that no other sender has as long as
-    /// the call or a push of it is there.
+    /// Which sender the call has, which needs no second [`Push`] for the same key: a number that no other sender has as long
+    /// as the call or a push of it is there.
     #[must_use]
     pub fn sender(&self) -> usize {
         self.sender.as_ref().map_or(0, |sender| Arc::as_ptr(sender).addr())
     }
 
-    /// For a watch, and for an extension and a look of an exclusive claim: what tells the sender that a key was written. To
-    /// be taken before the key is read.
+    /// For a watch, and for an extension and a look of an exclusive claim: notifies the sender that a key was written. To be
+    /// taken before the key is read.
     pub fn push(&self) -> Push {
         Push { sender: self.sender.as_ref().map(Arc::downgrade), tag: self.tag }
     }
@@ -232,7 +232,7 @@ impl Call {
     }
 }
 
-/// Resolves when the condition is true, of which it tells the task.
+/// Resolves when the condition is true. The condition wakes the task.
 fn until(is_true: impl Fn(&Waker) -> bool) -> impl Future<Output = ()> {
     poll_fn(move |context| match is_true(context.waker()) {
         true => Poll::Ready(()),

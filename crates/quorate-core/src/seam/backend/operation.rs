@@ -52,7 +52,7 @@ pub enum Operation {
         /// The entry that leaves with it.
         also: Option<Entry>,
     },
-    /// [`LockBackend::watch`](crate::LockBackend::watch). [`Call::push`](super::Call::push) is what tells of a change.
+    /// [`LockBackend::watch`](crate::LockBackend::watch). [`Call::push`](super::Call::push) reports a change.
     Watch {
         /// The key of the lock.
         key: Key,
@@ -68,7 +68,7 @@ pub enum Operation {
     Revoke {
         /// The key that is taken away from its holder.
         key: Key,
-        /// What becomes of the key, and from whom it is taken.
+        /// The fate of the key, and the holders that lose it.
         how: Revoke,
     },
     /// [`LockBackend::describe`](crate::LockBackend::describe).
@@ -93,7 +93,7 @@ pub enum Choice {
 pub struct Revoke {
     /// What is left at the key.
     pub leaves: Leaves,
-    /// The holders from whom it is taken: a key with any other holder or reader is left alone. `None`: from anybody.
+    /// The holders that lose it: a key with any other holder or reader is left alone. `None`: any holder.
     pub of: Option<Arc<[Holder]>>,
 }
 
@@ -104,27 +104,27 @@ pub enum Leaves {
     /// This value, while the ttl goes on.
     Value(Token),
     /// The mark for the value that is there, while the ttl goes on: `revoked:`, the SHA-1 of that value in 40 hexadecimal
-    /// digits, a space and this label. Another function of the value may take the place of SHA-1, if only who knows the value
-    /// can tell. A mark that is there stays as it is: it is that of the holder who was asked to leave.
+    /// digits, a space and this label. Another function of the value may take the place of SHA-1, if only a client that knows
+    /// the value can compute it. A mark that is there stays as it is: it is that of the holder who was asked to leave.
     Mark(Label),
     /// Nothing: the key is deleted.
     Nothing,
 }
 
 impl Revoke {
-    /// Asks the holder to leave: puts a mark with this label in place of the value, whoever holds the key.
+    /// Asks the holder to leave: puts a mark with this label in place of the value of any holder.
     #[must_use]
     pub const fn mark(label: Label) -> Self {
         Self { leaves: Leaves::Mark(label), of: None }
     }
 
-    /// Replaces the value by `token`, whoever holds the key.
+    /// Replaces the value of any holder by `token`.
     #[must_use]
     pub const fn replace(token: Token) -> Self {
         Self { leaves: Leaves::Value(token), of: None }
     }
 
-    /// Deletes the key, whoever holds it.
+    /// Deletes the key of any holder.
     #[must_use]
     pub const fn delete() -> Self {
         Self { leaves: Leaves::Nothing, of: None }
@@ -157,7 +157,7 @@ pub enum CallReply {
     Refreshed(Refreshed),
     /// To a watch: whether the key is there.
     Watched(bool),
-    /// To an inspection, and to a revoke: what was at the key.
+    /// To an inspection, and to a revoke: the earlier state of the key.
     Sighted(Option<Sighting>),
     /// To a describe.
     Described(Box<Description>),

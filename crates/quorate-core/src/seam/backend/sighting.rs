@@ -72,7 +72,7 @@ impl Holder {
         label_of(&self.0)
     }
 
-    /// Whether it holds nothing any more: what it left on the nodes [marks](crate::LockGuard::keep) its work as done.
+    /// Whether it holds nothing any more: the value that it left on the nodes [marks](crate::LockGuard::keep) its work as done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         is_mark(&self.0)

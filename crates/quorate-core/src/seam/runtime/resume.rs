@@ -254,7 +254,7 @@ mod tests {
         builder.ttl(5 * HOUR).node_timeout(HOUR).build().unwrap()
     }
 
-    /// More than any task needs for what it has to do.
+    /// More polls than any task needs.
     async fn settle() {
         for _ in 0..100 {
             yield_now().await;

@@ -269,7 +269,7 @@ impl<F> PinnedDrop for InTokio<F> {
 /// `block_in_place`, though both have a runtime.
 ///
 /// Tokio panics where a task blocks, and says nowhere else which threads those are. Only such a future has a budget:
-/// here it is taken, and given back.
+/// here it is taken, and restored.
 pub(crate) fn is_in_task() -> bool {
     /// More than the budget of any version of tokio so far.
     const MOST: usize = 1024;

@@ -1,4 +1,4 @@
-//! What a wait is for: a lock of all keys, or of one of them, and what is watched for it. The machine sees one lock in place
+//! The goal of a wait: a lock of all keys, or of one of them, and the keys watched for it. The machine sees one lock in place
 //! of several of which one is wanted. It is free if one of them is.
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asking {
     NotAsked,
-    /// No gate could be asked: then nobody waits there.
+    /// No gate could be asked: then no process waits there.
     NoGate,
     Asked,
     Answered,

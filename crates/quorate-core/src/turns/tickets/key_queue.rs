@@ -1,4 +1,4 @@
-//! The queue of one key, and what is remembered of the key.
+//! The queue of one key, and the memory of the key.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -12,7 +12,7 @@ use crate::turns::remote_wait::RemoteWait;
 /// How long a hint is trusted, and a wait or a lease of this manager is remembered.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// How often a manager that hears of nobody asks the gate.
+/// The interval at which a manager that hears of no other process asks the gate.
 const SELDOM: Duration = Duration::from_millis(100);
 
 /// The queue of one key.

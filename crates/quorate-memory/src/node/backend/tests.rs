@@ -1,4 +1,4 @@
-//! Calls that are begun: when they are answered, and by whom the answer is handled.
+//! Calls that are begun: the times and the handlers of their answers.
 
 use std::sync::Mutex;
 use std::task::Context;

@@ -21,7 +21,7 @@ enum Fate {
 
 use Fate::{Dead, Forgot, Hung, Well};
 
-/// Other clients are told of as holders by no release: it only says what a quorum of the nodes does.
+/// No release names other clients as holders: it only says what a quorum of the nodes does.
 #[test]
 fn c7_a_release_reports_what_a_quorum_says() {
     type IsRight = fn(&Result<(), ReleaseError>) -> bool;

@@ -106,7 +106,7 @@ impl Problem {
         }
     }
 
-    /// Whether the problem passes while nobody does anything: the node starts, or a time passes.
+    /// Whether the problem passes without any action: the node starts, or a time passes.
     ///
     /// [`WillBeQuarantined`](Self::WillBeQuarantined) is one of these: a lock begins the quarantine, or
     /// [`CheckRequest::begin_quarantine`](crate::operators::CheckRequest::begin_quarantine).
@@ -147,7 +147,7 @@ fn quarantined(left: Duration) -> String {
     }
 }
 
-/// The problems that follow from what a node tells of itself.
+/// The problems that follow from a node's description of itself.
 pub(super) fn of_description(
     told: &Description,
     guard: Option<RestartGuard>,
