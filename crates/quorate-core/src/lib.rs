@@ -27,18 +27,18 @@
 //! | 7 | [`manager/request`](LockRequest) | what a user asks for; awaited, it gives a guard |
 //! | 7 | [`manager/guard`](LockGuard) | the RAII value that releases on drop |
 //! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
-//! | 6 | `acquire` | a loop for each kind of request: `plain` (waits), `trying` (waits for no holder), `any` (one of several names, so permits too), `readers`; `rounds` is what all share, and its `Drop` is a dropped request |
+//! | 6 | `acquire` | a loop for each kind of request: `plain`, and `trying` for one that waits for no holder; `any` (one of several names, so permits too) and `readers`, which may wait or not; `rounds` is what all share, and its `Drop` ends a dropped one |
 //! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it; decides nothing |
-//! | 5 | `attempt` | the life of one token: each reply, due time and wish is one input, handled at once; in it `renewing`, `keep` and `risk` (a failed extension, a revoke) |
-//! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key |
-//! | 4 | `turns/readers` | the readers of a manager that wait: they take no ticket, and those of one lock share an entry |
-//! | 4 | `turns/remote_wait` | the wait between processes for one key |
+//! | 5 | `attempt` | the life of one token: each reply, due time and wish is one input, handled at once; in it `calls` (a call and its reply), `renewing`, `keep` (the lock stays on the nodes) and `risk` (a failed extension, a revoke) |
+//! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key, and for a set of names of which one is wanted |
+//! | 4 | `turns/readers` | the readers of a manager that wait: they take no ticket, those of one lock share an entry, and a win gives way to a writer that waits |
+//! | 4 | `turns/remote_wait` | the wait between processes, in the queue of one key |
 //! | 3 | `cluster/shell` | the machine room of an attempt and of a wait: input, follow, effects, and the waiters |
 //! | 3 | `cluster` | what all floors above share: settings, runtime, nodes, open attempts |
 //! | 3 | `cluster/nodes` | the configured nodes, with the health and the server id of each |
 //! | 3 | `cluster/attempts` | all attempts and waits that are not over, and the timekeeper |
 //! | 3 | `cluster/shell/wakers` | the tasks that wait for a change of one state |
-//! | 3 | `cluster/shell/late` | the mutex of the shell: a reply never waits for it, and stands in a list while it is locked. A reply *after the decision* is an input as any other (C4) |
+//! | 3 | `cluster/shell/late` | the mutex of the shell: a reply never waits for it, and stands in a list while it is locked. A reply *after the decision* is an input as any other, for `attempt/calls` (C4) |
 //! | 2 | [`telemetry`] | events and figures |
 //! | 2 | `config` | the settings, checked |
 //! | 2 | [`error`] | one error per operation |
@@ -64,7 +64,7 @@
 //!   given up.
 //! - A failed attempt is released on every node that may have got something.
 //! - A lease ends at `valid_until` by the clock, or earlier when the answers of the nodes prove that no quorum
-//!   can have the keys.
+//!   can have the keys. A revoke does not move its end.
 //! - A lease that ended by time, by its hold limit or by `close` keeps its keys for the safety margin while its guard
 //!   lives.
 //!

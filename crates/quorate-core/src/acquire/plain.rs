@@ -2,10 +2,11 @@
 //!
 //! The request takes a ticket for each of its keys, so that one task of this manager competes for a key at a time. Then it
 //! makes one attempt at the nodes after another, until one is won. Between two of them, and before
-//! the first if other processes wait, it waits for its turn in the wait queue of its first key, which a node keeps. On a
+//! the first if others are known to wait, it waits for its turn in the wait queue of its first key, which a node keeps. On a
 //! free lock it waits for its round alone.
 //!
-//! While an attempt runs, the attempt has the tickets. It keeps them with a win, and gives them on behind its releases.
+//! While an attempt runs, it has the tickets. A win keeps them until its releases; a loss gives them back to the request,
+//! which stays the first of its process.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use crate::turns::tickets::Inner;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future releases in the background what was acquired, and gives the tickets on, by `Rounds::drop`.
+/// Dropping the future releases in the background what was acquired, and gives the tickets on, by `Rounds::drop`;
+/// while it is queued in this process, by that of `Taking`.
 pub(super) async fn acquire(
     manager: &Arc<Inner>,
     wanted: &Wanted,
