@@ -27,6 +27,7 @@ async fn all(
     locks.lead("scheduler", async |_lease| report().await).await??;
 
     let _none_if_held = locks.try_lock("orders:42").await?;
+    let _held_is_an_error = locks.lock("orders:42").no_wait().auto_renew().await?;
     let _until_the_ttl = locks.lock("orders:42").ttl(ttl).await?;
     let _with_a_timeout = locks.lock("orders:42").timeout(wait).await?;
     let _both = locks.lock("orders:42").ttl(ttl).timeout(wait).await?;
@@ -37,9 +38,11 @@ async fn all(
     let _reads = locks.read("prices").wait_forever().auto_renew().await?;
     let _writes = locks.lock("prices").wait_forever().auto_renew().await?;
     let _permit = locks.permit("api", 5).wait_forever().auto_renew().await?;
+    let _session = locks.permit("api", 5).ttl(ttl).wait_forever().auto_renew().await?;
     let _until_then = locks.permit("api", 5).ttl(ttl).await?;
     let _two = locks.permit("api", 5).several(2).await?;
 
+    let _fenced = locks.lock("orders:42").wait_forever().auto_renew().fenced().await?;
     let guard = locks.lock("orders:42").fenced().await?;
     println!("{:?} {:?}", guard.keys(), guard.fencing_token());
     println!("{:?} {:?}", guard.remaining(), guard.valid_until());
