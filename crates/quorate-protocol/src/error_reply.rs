@@ -21,7 +21,10 @@ pub fn error_of_reply(reply: &str) -> BackendError {
     if kind == Kind::WrongType {
         return BackendError::new(kind, FOREIGN);
     }
-    BackendError::new(kind, text)
+    // The words are those of Redis 6 to 8 and Valkey, to a client and to a script; a user's name has no spaces.
+    let is_of_key = ["to access", "can't access"].iter().any(|phrase| text.contains(phrase));
+    let error = BackendError::new(kind, text);
+    if is_of_key { error.particular() } else { error }
 }
 
 /// Whether a connection failed because the server has no `HELLO`, or not RESP3: one before version 6, or a proxy.
@@ -37,21 +40,6 @@ pub fn lacks_resp3(error: &BackendError) -> bool {
 /// reason may get lost.
 pub const HUNG_UP: &str = "the node closed the connection before it replied to anything: it may be at maxclients or in \
                            protected mode, expect TLS, or be no Redis";
-
-/// Whether the user may not run the command, or the server does not have it.
-///
-/// An error about the key is neither: it says nothing of other keys. The words are those of Redis 6 to 8 and
-/// Valkey, to a client and to a script; a user's name has no spaces.
-pub(crate) fn may_not_run(error: &BackendError) -> bool {
-    match error.kind() {
-        Kind::Script => true,
-        Kind::Permission => {
-            let text = error.to_string();
-            !["to access", "can't access"].iter().any(|phrase| text.contains(phrase))
-        }
-        _ => false,
-    }
-}
 
 /// The text of every `WRONGTYPE`, of which a script's has a position that means nothing to users.
 const FOREIGN: &str = "WRONGTYPE the key is not a lock of quorate: another program has stored it";
@@ -105,7 +93,7 @@ fn kind_of_text(text: &str) -> Kind {
         Kind::Database
     } else if contains(&["max number of clients"]) {
         Kind::Connection
-    } else if contains(&["WRONGTYPE"]) {
+    } else if contains(&["WRONGTYPE", "Key should be of string type"]) {
         Kind::WrongType
     } else {
         Kind::Other
@@ -155,6 +143,8 @@ mod tests {
             ("WRONGPASS invalid username-password pair or user is disabled.", Kind::Auth),
             ("NOPERM this user has no permissions", Kind::Permission),
             ("WRONGTYPE Operation against a key", Kind::WrongType),
+            // `DELEX` of Redis 8.4.
+            ("ERR Key should be of string type if conditions are specified", Kind::WrongType),
             ("CLUSTERDOWN Hash slot not served", Kind::Cluster),
             ("ERR unknown command 'EVALSHA'", Kind::Script),
             ("ERR Unknown subcommand or wrong number of arguments", Kind::Script),
@@ -263,7 +253,7 @@ mod tests {
             ("READONLY You can't write against a read only replica.", false),
             ("WRONGTYPE Operation against a key", false),
         ] {
-            assert_eq!(may_not_run(&error_of_reply(reply)), expected, "{reply}");
+            assert_eq!(error_of_reply(reply).is_lack(), expected, "{reply}");
         }
     }
 

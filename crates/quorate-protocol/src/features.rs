@@ -7,7 +7,6 @@ use quorate_core::BackendError;
 use quorate_core::backend::Operation;
 
 use crate::command::Command;
-use crate::error_reply::may_not_run;
 use crate::script::By;
 use crate::value::Value;
 
@@ -74,7 +73,7 @@ impl Features {
     /// a lock is held. Without that permission nothing is acquired.
     pub(crate) fn note_lack(&mut self, operation: &Operation, error: &BackendError) {
         let frees = matches!(operation, Operation::Release(..) | Operation::Extend(..));
-        if frees && may_not_run(error) {
+        if frees && error.is_lack() {
             self.denied = Some(error.clone());
         }
         let is_optional = matches!(
@@ -86,14 +85,14 @@ impl Features {
                 | Operation::Look(_)
                 | Operation::ServerId
         );
-        if is_optional && may_not_run(error) && self.lack_of(operation).is_none() {
+        if is_optional && error.is_lack() && self.lack_of(operation).is_none() {
             self.lacks.push((discriminant(operation), error.clone()));
         }
     }
 
     /// The compare-and-delete was refused. A key that the user may not access says nothing of other keys.
     pub(crate) fn note_refusal_of_compare_and_delete(&mut self, error: &BackendError) {
-        if may_not_run(error) && self.scripts.is_ok() {
+        if error.is_lack() && self.scripts.is_ok() {
             self.compare_and_delete = None;
         }
     }

@@ -5,7 +5,7 @@ use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
 use crate::connection::Connection;
-use crate::error_reply::{because, error_of_reply, may_not_run};
+use crate::error_reply::{because, error_of_reply};
 use crate::features::{self, CompareAndDelete, Features};
 use crate::operation::{SCRIPTS, WHEN_FULL};
 use crate::script::{By, Script, script};
@@ -127,8 +127,8 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
     let scripts = match (by_sha, by_text) {
         (Ok(reply), _) if is_loaded => probed(&reply)?.map(|()| By::Sha),
         (_, Ok(reply)) => probed(&reply)?.map(|()| By::Text),
-        (Err(error), Err(_)) if is_loaded && !may_not_run(&error) => Ok(By::Sha),
-        (_, Err(error)) if !may_not_run(&error) => Ok(By::Text),
+        (Err(error), Err(_)) if is_loaded && !error.is_lack() => Ok(By::Sha),
+        (_, Err(error)) if !error.is_lack() => Ok(By::Text),
         (_, Err(error)) => Err(because("this node runs no scripts", &error)),
     };
     let mut features = Features::new(scripts);
@@ -182,7 +182,7 @@ fn probed(reply: &Value) -> Result<Result<(), BackendError>, BackendError> {
         let text = String::from_utf8_lossy(text);
         let (command, text) = text.split_once(' ').unwrap_or_default();
         let error = error_of_reply(text);
-        if may_not_run(&error) {
+        if error.is_lack() {
             return Ok(Err(because(&format!("scripts may not run {command} here"), &error)));
         }
     }
@@ -194,6 +194,6 @@ fn has_compare_and_delete(answer: Result<Value, BackendError>) -> Result<bool, B
         Ok(Value::Int(_)) => Ok(true),
         Ok(reply) => Err(reply.unexpected("a compare-and-delete")),
         // `Other`: another server's command of this name.
-        Err(error) => Ok(!may_not_run(&error) && error.kind() != BackendErrorKind::Other),
+        Err(error) => Ok(!error.is_lack() && error.kind() != BackendErrorKind::Other),
     }
 }

@@ -164,11 +164,10 @@ impl Nodes {
         health.skipped_until = health.skipped_until.max(until);
     }
 
-    /// Whether an error says that the node lacks an operation, or forbids it. Reports that once, if the
+    /// Whether an error says that the node lacks an operation, or forbids it. Reports that once for a connection, if the
     /// backend was built for it.
     pub(crate) fn note_lack(&self, id: NodeId, lack: Capabilities, error: &BackendError) -> bool {
-        let is_lack =
-            matches!(error.kind(), BackendErrorKind::Script | BackendErrorKind::Permission);
+        let is_lack = error.is_lack();
         if is_lack && self.can(id, lack) && self.health(id).note_lack(lack) {
             let operation = if lack == Capabilities::WATCH { "watch" } else { "queue" };
             telemetry::node_cannot(self.name(id), operation, error);
@@ -215,8 +214,11 @@ impl Nodes {
         let mut health = self.health(tag.node);
         health.settled(tag.kind == CallKind::Release, result.as_ref().err(), now);
         let server = match &result {
-            // The next connection may lead to another server.
-            Err(error) if error.kind() == BackendErrorKind::Connection => Some(Server::Unknown),
+            // The next connection may lead to another server, or to a user who may do more.
+            Err(error) if error.kind() == BackendErrorKind::Connection => {
+                health.lacks = Capabilities::NONE;
+                Some(Server::Unknown)
+            }
             Ok(CallReply::Voted(reply)) => match &reply.server {
                 Some(id) => Some(Server::Id(Arc::clone(id))),
                 None => reply.is_nameless.then_some(Server::Nameless),

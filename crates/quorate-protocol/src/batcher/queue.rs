@@ -118,7 +118,8 @@ impl Queue {
     }
 
     /// Answers all as *not sent*, and refuses calls with the same reason until [`end_back_off`](Self::end_back_off).
-    pub(super) fn back_off(&self, error: &BackendError) {
+    pub(super) fn back_off(&self, error: BackendError) {
+        let error = &error.particular();
         self.refuse_all(error, |state| state.trouble = Some(error.clone()));
     }
 

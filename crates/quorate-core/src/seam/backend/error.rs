@@ -19,6 +19,7 @@ struct Reason {
     source: Option<Arc<dyn Error + Send + Sync>>,
     not_sent: bool,
     is_given_up: bool,
+    is_particular: bool,
 }
 
 impl BackendError {
@@ -26,8 +27,8 @@ impl BackendError {
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<Arc<str>>) -> Self {
         let message = message.into();
-        let (source, not_sent, is_given_up) = (None, false, false);
-        Self(Arc::new(Reason { kind, message, source, not_sent, is_given_up }))
+        let (source, not_sent, is_given_up, is_particular) = Default::default();
+        Self(Arc::new(Reason { kind, message, source, not_sent, is_given_up, is_particular }))
     }
 
     /// Adds the client's error as the source. Its text must not show secrets.
@@ -48,6 +49,23 @@ impl BackendError {
     #[must_use]
     pub fn is_not_sent(&self) -> bool {
         self.0.not_sent
+    }
+
+    /// Marks that it is about one key, or one attempt to connect: the node may carry the same operation out for another. Else
+    /// a [`Permission`](BackendErrorKind::Permission) and a [`Script`](BackendErrorKind::Script) say that the node lacks
+    /// the operation.
+    #[must_use]
+    pub fn particular(mut self) -> Self {
+        Arc::make_mut(&mut self.0).is_particular = true;
+        self
+    }
+
+    /// Whether it says that the node lacks the operation, or forbids it, whatever the key.
+    #[must_use]
+    pub fn is_lack(&self) -> bool {
+        let is_lack =
+            matches!(self.kind(), BackendErrorKind::Script | BackendErrorKind::Permission);
+        is_lack && !self.0.is_particular
     }
 
     /// The error of a call whose answer was not awaited any more.
@@ -84,7 +102,7 @@ impl BackendError {
 
 impl fmt::Debug for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Reason { kind, message, source, not_sent, is_given_up: _ } = &*self.0;
+        let Reason { kind, message, source, not_sent, .. } = &*self.0;
         f.debug_struct("BackendError")
             .field("kind", kind)
             .field("message", message)
