@@ -1,6 +1,7 @@
 //! The primary of a Sentinel group as a node: it is found again after a failover.
 
 use std::fs;
+use std::future::IntoFuture as _;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -45,6 +46,18 @@ impl Group {
     /// The primary stops without a word. Returns when the sentinel names the replica, which has taken over.
     async fn hang(&self) {
         self.primary.pause();
+        self.replace().await;
+    }
+
+    /// The primary stops without a word, and the sentinel does not find that out.
+    fn hang_unseen(&self) {
+        let never = ["SENTINEL", "SET", "orders", "down-after-milliseconds", "3600000"];
+        assert_eq!(self.sentinel.cli(&never).error(), None);
+        self.primary.pause();
+    }
+
+    /// Returns when the sentinel names the replica, which has taken over because an operator says so.
+    async fn replace(&self) {
         until("a failover that begins", || {
             self.sentinel.cli(&["SENTINEL", "FAILOVER", "orders"]).error().is_none()
         })
@@ -70,13 +83,10 @@ impl Group {
     async fn fail_over(&self, is_killed: bool) {
         if is_killed {
             self.primary.kill();
+            self.until_replaced().await;
         } else {
-            until("a failover that begins", || {
-                self.sentinel.cli(&["SENTINEL", "FAILOVER", "orders"]).error().is_none()
-            })
-            .await;
+            self.replace().await;
         }
-        self.until_replaced().await;
         // The sentinel ends the connections of each server whose role it changes: that of the new primary has changed.
         let has_replica = || self.replica.info("connected_slaves") == "1";
         until("the old primary as a replica", || is_killed || has_replica()).await;
@@ -401,4 +411,36 @@ fn connections_of_a_pool_to_a_primary_that_hangs_are_left_when_another_one_is_na
         guard.release().await.unwrap();
         group.primary.resume();
     });
+}
+
+/// Nothing else ends the call: neither a node timeout nor a limit for its reply comes here. The answer to the first
+/// questions is that nothing has moved.
+#[test]
+fn a_lock_in_flight_is_granted_by_the_next_primary_over_a_connection_and_over_a_pool() {
+    on_tokio(join_all([false, true].map(async |is_pooled| {
+        let group = Group::start().await;
+        // It knows no group, and counts the questions.
+        let witness = Peer::start(|heard| match heard.name() {
+            "SENTINEL" => Answer::Say(b"_\r\n"),
+            _ => Answer::Usual,
+        });
+        let sentinels = [group.sentinel.address(), witness.url()].join(",").replace("redis://", "");
+        let address = [format!("redis+sentinel://{sentinels}/orders/2")];
+        let node = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
+        let manager = match is_pooled {
+            true => unhurried(node.pooled(2, address).unwrap()),
+            false => unhurried(node.connect(address).unwrap()),
+        };
+        let manager = manager.node_timeout(LONG_TTL / 3).build().unwrap();
+        lock(&manager, "before").await;
+        group.hang_unseen();
+        let asked = witness.heard("SENTINEL");
+        let waits = tokio::spawn(manager.lock("after").into_future());
+        until("several questions", || witness.heard("SENTINEL") > asked + 3).await;
+        group.replace().await;
+        let guard = within_limit("the lock", waits).await.unwrap().unwrap();
+        assert!(has(&group.replica, "after"));
+        guard.release().await.unwrap();
+        group.primary.resume();
+    })));
 }

@@ -151,12 +151,13 @@ impl LockError {
     }
 
     /// The label of the holder that the most nodes named, if it has one. With `Some`, the lock is held or was
-    /// wanted by that holder; how many nodes named it says [`QuorumFailure::holder`]. A writer that waits has none: the
-    /// wait queue keeps random names, and to look for its label would cost each such request a command.
+    /// wanted by that holder; how many nodes named it says [`QuorumFailure::holder`]. A reader that gives way to a writer
+    /// has the label of a writer of its own manager that waits. For one of another process there is none: the wait queue
+    /// keeps random names, and to look for its label would cost each such request a command.
     #[must_use]
     pub fn held_by(&self) -> Option<&str> {
         match self {
-            Self::Held(failure) => failure.holder()?.0.label(),
+            Self::Held(failure) => failure.writer_label().or_else(|| failure.holder()?.0.label()),
             _ => None,
         }
     }

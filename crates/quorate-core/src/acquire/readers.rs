@@ -69,7 +69,8 @@ pub(super) async fn acquire(
             let holds =
                 |held: Arc<Attempt>| held.claim.keys().iter().any(|key| wanted.keys.contains(key));
             let for_us = Attempt::all_held(&manager.cluster).any(holds);
-            LockError::Held(failure.behind(if for_us { Writer::WaitsForUs } else { Writer::Waits }))
+            let writer = if for_us { Writer::WaitsForUs } else { Writer::Waits };
+            LockError::Held(failure.behind(writer, manager.waiting_label(&wanted.keys)))
         }
         error => error,
     })

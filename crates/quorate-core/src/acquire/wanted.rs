@@ -148,6 +148,10 @@ impl Wanted {
         Some(saturating_add(start, timeout))
     }
 
+    pub(super) fn label(&self) -> Option<Label> {
+        self.label.clone()
+    }
+
     pub(super) const fn needs_quorum(&self) -> bool {
         self.wishes.needs_quorum
     }

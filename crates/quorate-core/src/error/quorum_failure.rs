@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::resource::Key;
+use crate::resource::{Key, Label};
 use crate::seam::backend::{BackendError, Holder};
 
 /// What each node answered in a round that found no quorum, and how long was waited.
@@ -36,6 +36,7 @@ pub struct QuorumFailure {
     nodes: Arc<[NodeAnswer]>,
     waited: Duration,
     writer: Option<Writer>,
+    writer_label: Option<Label>,
 }
 
 /// The writer to which a reader gave way.
@@ -61,10 +62,9 @@ impl QuorumFailure {
         self
     }
 
-    /// A reader gave way to this writer.
-    pub(crate) const fn behind(mut self, writer: Writer) -> Self {
-        self.writer = Some(writer);
-        self
+    /// A reader gave way to this writer. `label`: of a writer of this manager, if it has one.
+    pub(crate) fn behind(self, writer: Writer, label: Option<Label>) -> Self {
+        Self { writer: Some(writer), writer_label: label, ..self }
     }
 
     /// The keys of the lock that was asked for: its names, behind the prefix. Empty where there is no such lock.
@@ -110,6 +110,11 @@ impl QuorumFailure {
         counted.rev().max_by_key(|(_, count)| *count)
     }
 
+    /// The label of the writer of this manager to which a reader gave way.
+    pub(super) fn writer_label(&self) -> Option<&str> {
+        self.writer_label.as_ref().map(Label::as_str)
+    }
+
     /// The holders that the nodes named, in the order of the nodes.
     pub(crate) fn holders(&self) -> impl DoubleEndedIterator<Item = &Holder> {
         self.nodes.iter().filter_map(|node| match &node.answer {
@@ -142,10 +147,12 @@ impl QuorumFailure {
     pub(super) fn held(&self) -> String {
         let nodes = self.nodes.len();
         if let Some(writer) = self.writer {
+            let label = self.writer_label.as_ref();
+            let who = label.map_or_else(|| "a writer".to_owned(), |it| format!("the writer {it}"));
             return match writer {
-                Writer::Waits => "held by another client: a writer waits".to_owned(),
+                Writer::Waits => format!("held by another client: {who} waits"),
                 Writer::WaitsForUs => {
-                    "held: a writer waits, and it waits for a lease of this manager".to_owned()
+                    format!("held: {who} waits, and it waits for a lease of this manager")
                 }
             };
         }

@@ -31,7 +31,7 @@ pub(crate) use self::turn::{GivenOn, Progress, Turn};
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Slot;
 use crate::error::QuorumFailure;
-use crate::resource::Key;
+use crate::resource::{Key, Label};
 use crate::seam::runtime::lock;
 use crate::turns::readers::Readers;
 use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
@@ -111,6 +111,13 @@ impl Inner {
     pub(crate) fn releasing(&self, key: &Key) -> Option<QuorumFailure> {
         let Whereabouts::Ending(slot) = self.lock().queues.get(key)?.ticket else { return None };
         self.cluster.attempts.get(slot)?.release_failure(key)
+    }
+
+    /// The label of a task of this manager that waits between processes for one of `keys`.
+    pub(crate) fn waiting_label(&self, keys: &[Key]) -> Option<Label> {
+        let state = self.lock();
+        let queues = keys.iter().filter_map(|key| state.queues.get(key));
+        queues.filter(|queue| queue.wait.is_some()).find_map(|queue| queue.label.clone())
     }
 
     /// Fails all tasks that are queued, now and from now on.
@@ -256,6 +263,11 @@ impl Ticket {
         let old = self.with(|queue| queue.wait.replace(Arc::clone(&wait)));
         drop(old);
         Some((wait, seen))
+    }
+
+    /// Notes the label of the task that joins the wait between processes.
+    pub(crate) fn note_label(&self, label: Option<Label>) {
+        self.with(|queue| queue.label = label);
     }
 
     /// Takes the wait between processes, which ends.

@@ -192,3 +192,25 @@ fn a_reader_that_gives_way_says_to_whom() {
         }
     }
 }
+
+/// The queue has no labels, but a manager knows those of its own tasks: of the one that waits now.
+#[test]
+fn a_reader_that_gives_way_names_a_writer_of_its_own_manager() {
+    let scene = Scene::new(3);
+    let [first, second] = [(); 2].map(|()| scene.process());
+    let _reading = scene.run(first.locks.read("r").ttl(60 * SECOND)).unwrap();
+    for (label, timeout) in [("nightly", 3 * SECOND), ("web\"3", 60 * SECOND)] {
+        let request = first.locks.lock("r").label(label).timeout(timeout);
+        first.spawn(async move { assert!(is_held(request.await)) });
+    }
+    for (label, text) in [("nightly", r#""nightly""#), ("web\"3", r#""web\"3""#)] {
+        scene.advance(SECOND);
+        let held = |process: &Process| scene.run(process.locks.read("r").no_wait()).unwrap_err();
+        let error = held(&first);
+        assert_eq!(error.held_by(), Some(label));
+        let waits = "waits, and it waits for a lease of this manager";
+        assert_eq!(error.to_string(), format!("r: held: the writer {text} {waits}"));
+        assert_eq!(held(&second).held_by(), None, "the queue has no labels");
+        scene.advance(4 * SECOND);
+    }
+}

@@ -7,6 +7,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::cluster::attempts::Slot;
+use crate::resource::Label;
 use crate::turns::remote_wait::RemoteWait;
 
 /// How long a hint is trusted, and a wait or a lease of this manager is remembered.
@@ -25,6 +26,8 @@ pub(super) struct KeyQueue {
     pub(super) is_hint_used: bool,
     /// The wait between processes.
     pub(super) wait: Option<Arc<RemoteWait>>,
+    /// The label of the task that joined that wait last.
+    pub(super) label: Option<Label>,
     /// When a wait of ours was at the gate last.
     pub(super) waited: Option<Instant>,
     /// When a lease of ours ended here last, on one of several names.
@@ -55,6 +58,7 @@ impl KeyQueue {
             hint: None,
             is_hint_used: false,
             wait: None,
+            label: None,
             waited: None,
             ended: None,
             asked: None,

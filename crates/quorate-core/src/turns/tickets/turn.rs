@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::giving::{Asking, is_given_on};
 use super::{Inner, NameSet, Ticket};
 use crate::cluster::attempts::Slot;
-use crate::resource::Key;
+use crate::resource::{Key, Label};
 use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
 
 /// The right to compete at the nodes for the keys of a request.
@@ -79,7 +79,9 @@ impl Turn {
         keys: &Arc<[Key]>,
         node_timeout: Duration,
         is_refused: bool,
+        label: Option<Label>,
     ) -> Option<(Arc<RemoteWait>, u32)> {
+        self.first()?.note_label(label);
         self.first()?.join_queue(keys, |keys, _| Goal::all(keys), node_timeout, is_refused)
     }
 
