@@ -207,6 +207,8 @@ impl Actor for WaitState {
             match action {
                 WaitAction::Attempt => self.calls_to_attempt += 1,
                 WaitAction::Refresh(gate) => {
+                    // The entry is wanted there again. Whatever ends that asks for a LEAVE of its own.
+                    self.held_back.retain(|(at, _)| *at != gate);
                     let (key, entry) = (wait.key.clone(), wait.entry.clone());
                     let (locks, choice) = self.goal.sought();
                     self.refreshes.push((gate, self.calls + 1));
