@@ -153,9 +153,7 @@ impl<'a> Choosing<'a> {
             match in_time(cluster, deadline, self.given()).await? {
                 Some(Ok(ticket)) => {
                     // The wait of a task that wanted this name alone, and gave up.
-                    if let Some(wait) = ticket.end_wait(cluster.now()) {
-                        wait.input(WaitInput::Cancel);
-                    }
+                    ticket.cancel_wait(cluster.now());
                     let key = ticket.key().clone();
                     self.rounds.turn = Turn::of(ticket, self.set);
                     return Ok(Some(key));
@@ -221,7 +219,9 @@ impl<'a> Choosing<'a> {
         // Without a gate, any name.
         let unnamed = || manager.pick(&wanted.keys, &[], random, now).filter(|_| wanted.waits());
         let Some(name) = named.or_else(unnamed) else {
-            self.wait_here(now);
+            if wanted.waits() {
+                self.wait_here(now);
+            }
             return Err(NoTicket::Held);
         };
         let taken = manager.take(name.clone(), false, now).await;

@@ -95,6 +95,10 @@ impl<'a> Rounds<'a> {
         self.turn = Turn::with_capacity(self.wanted.keys.len());
         for key in &*self.wanted.keys {
             let ticket = self.take_ticket(key).await?;
+            if !self.turn.is_over() {
+                // The wait of a task that wanted this key first, and gave up. This one waits at its own first key.
+                ticket.cancel_wait(self.cluster().now());
+            }
             self.turn.push(ticket);
         }
         Ok(())

@@ -245,9 +245,7 @@ impl Ticket {
             });
             return Some((wait, seen));
         }
-        if let Some(wait) = self.end_wait(cluster.now()) {
-            wait.input(WaitInput::Cancel);
-        }
+        self.cancel_wait(cluster.now());
         if !has_gates {
             return None;
         }
@@ -279,6 +277,13 @@ impl Ticket {
             Some(wait)
         });
         wait.flatten()
+    }
+
+    /// Ends the wait between processes, if there is one: it is not wanted any more.
+    pub(crate) fn cancel_wait(&self, now: Instant) {
+        if let Some(wait) = self.end_wait(now) {
+            wait.input(WaitInput::Cancel);
+        }
     }
 
     /// Whether a task of this manager is queued for the key.

@@ -12,7 +12,7 @@ use quorate_memory::{Fault, Operation, Sim, Value};
 use super::{Board, hand_over, name_of};
 use crate::backends::{Begins, begin};
 use crate::waiting::processes::{Process, Quirk, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
-use crate::world::{HOUR, MS, SECOND};
+use crate::world::{HOUR, MS, SECOND, failing};
 
 /// All permits are held by one process. Others wait, one after the other, and one permit after the other is released.
 #[test]
@@ -97,6 +97,33 @@ fn s2_tasks_that_want_a_name_alone_share_it_with_those_that_want_any() {
         scene.advance(30 * SECOND);
         board.check(2, 4 * 100 + 20 * (1 + others), "names and any");
         assert!(scene.keys().is_empty(), "{:?}", scene.keys());
+    }
+}
+
+/// The gate has said that others wait, and no task of this process has a permit.
+#[test]
+fn a_permit_is_held_by_this_process_or_by_what_nodes_have_said() {
+    for are_loading in [false, true] {
+        let scene = Scene::new(3);
+        let [holder, first, second] = [0; 3].map(|_| scene.process());
+        let guards = [0; 2].map(|_| scene.run(holder.permit(2)).unwrap());
+        let waits = first.waits(2);
+        scene.advance(SECOND);
+        let others = second.waits(2);
+        scene.advance(SECOND);
+        let [guard, _kept] = guards;
+        drop(guard);
+        scene.advance(10 * ROUND_TRIP);
+        let had = waits.lock().unwrap().take();
+        drop(had.expect("the first one has it"));
+        scene.advance(10 * ROUND_TRIP);
+        assert!(others.lock().unwrap().is_some());
+        if are_loading {
+            scene.inject(.., failing("LOADING the data set"));
+        }
+        let error = scene.run(first.locks.permit("p", 2).no_wait()).unwrap_err();
+        assert_eq!(error.is_held(), !are_loading, "{error}");
+        assert!(!error.failure().unwrap().is_local(), "{error}");
     }
 }
 

@@ -315,6 +315,76 @@ fn w3_a_leave_waits_for_its_refresh_and_for_no_other_reply() {
     assert_eq!(node.keys(), [b"r".to_vec()]);
 }
 
+/// The first REFRESH hangs, and a later one comes back before it. The LEAVE behind the first is not wanted any more.
+#[test]
+fn w3_a_leave_that_was_held_back_takes_no_later_entry_away() {
+    let world = World::complete(1);
+    let world = World { nodes: vec![world.nodes[0].unordered()], ..world };
+    let node = &world.nodes[0];
+    let held = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
+    let order = Arc::<Mutex<Vec<usize>>>::default();
+    let way = 2 * SECOND;
+    node.add_rule(Rule::new(Effect::Delay { least: way, most: way }).on(Operation::Queue));
+    for number in 0..2 {
+        let manager = world.builder().node_timeout(150 * MS).build().unwrap();
+        let (request, order) =
+            (manager.lock("r").timeout(60 * SECOND).into_future(), Arc::clone(&order));
+        world.sim.spawn(Box::pin(async move {
+            let guard = request.await.unwrap();
+            order.lock().unwrap().push(number);
+            std::mem::forget((guard, manager));
+        }));
+        world.advance(100 * MS);
+        node.clear_rules();
+        world.advance(3 * SECOND);
+    }
+    world.run(held.release()).unwrap();
+    world.advance(SECOND);
+    assert_eq!(*order.lock().unwrap(), [0]);
+}
+
+/// Two are in flight when the wait is cancelled.
+#[test]
+fn w3_a_wait_is_over_when_each_refresh_over_a_pool_has_settled() {
+    let world = World::complete(1);
+    let world = World { nodes: vec![world.nodes[0].unordered()], ..world };
+    let node = &world.nodes[0];
+    let _held = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
+    let way = 3 * SECOND;
+    node.add_rule(Rule::new(Effect::Delay { least: way, most: way }).on(Operation::Queue));
+    let manager = world.builder().node_timeout(150 * MS).build().unwrap();
+    let request = manager.lock("r").timeout(60 * SECOND).into_future();
+    let stopped = select(request.boxed(), world.sim.sleep(2 * SECOND));
+    assert!(matches!(world.run(stopped), Either::Right(_)));
+    node.clear_rules();
+    world.advance(6500 * MS);
+    let report = world.run(manager.close(SECOND));
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(node.keys(), [b"r".to_vec()]);
+}
+
+/// Another task of the process wants "a" and "b". It goes on with the ticket of "b", and waits at the gate of "a".
+#[test]
+fn w3_a_wait_for_a_name_ends_when_the_next_task_wants_another_one_first() {
+    let scene = Scene::new(3);
+    let [holder, own, other] = [0; 3].map(|_| scene.process());
+    let _kept = scene.run(holder.lock("a").ttl(60 * SECOND)).unwrap();
+    let guard = scene.run(holder.lock("b").ttl(60 * SECOND)).unwrap();
+    own.hold_within("b", MS, SECOND);
+    scene.advance(100 * MS);
+    let both = own.locks.lock(["a", "b"]).timeout(60 * SECOND).into_future();
+    own.spawn(both.map(drop));
+    scene.advance(100 * MS);
+    let held = other.hold_once("b", MS);
+    scene.advance(1300 * MS);
+    let queue = scene.nodes[scene.gate("b")].get("b:quorate:waiters");
+    assert!(matches!(&queue, Some(Value::OrderedSet(all)) if all.len() == 1), "{queue:?}");
+    let released = holder.client.now();
+    scene.run(guard.release()).unwrap();
+    scene.advance(SECOND);
+    assert!(from(&held) - released <= 3 * ROUND_TRIP);
+}
+
 /// No node keeps a queue, and one never answers the undo.
 #[test]
 fn w3_a_task_that_came_while_another_competed_outlives_its_undo() {
