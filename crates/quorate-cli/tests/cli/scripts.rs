@@ -153,8 +153,9 @@ fn the_outage_of_the_page_is_what_a_run_bears_at_the_defaults() {
     let margin = SafetyMargin::default();
     let validity = margin.validity(Drift::default(), Ttl::try_from(ttl).unwrap());
     let renewal = Renewal::new(validity, validity / 3);
-    let valid_until = quorate_tests::wait::now() + validity;
-    let begin = renewal.next(valid_until, u64::MAX);
+    let now = quorate_tests::wait::now();
+    let valid_until = now + validity;
+    let begin = renewal.next(valid_until, u64::MAX, now);
     let is_borne = |outage: Duration| {
         let mut tried = begin;
         while tried < begin + outage {
