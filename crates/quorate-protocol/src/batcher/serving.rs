@@ -219,7 +219,8 @@ impl<'a, D: Dial> Serving<'a, D> {
             let reply = match answer {
                 Ok(reply) => reply,
                 Err(error) => {
-                    settle(call, Err(error));
+                    let answer = operation::end(form, &self.features).unwrap_or(Err(error));
+                    settle(call, answer);
                     continue;
                 }
             };
