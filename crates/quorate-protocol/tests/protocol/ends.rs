@@ -7,14 +7,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use quorate_core::backend::{CallReply, CallResult, Operation, Vote};
+use quorate_core::runtime::TokioRuntime;
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Dial as _, Value, exchange, handshake};
+use quorate_protocol::{Dial as _, Limits, RedisNode, Value, exchange, handshake};
 use tokio::time::{Instant, sleep};
 
 use crate::calls::{
     TICK, acquire, begin, commands, held, hint, in_turn, is_lost, is_not_sent, key, on, pair,
     release, vote,
 };
+use crate::fake::Fake;
 
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
 
@@ -233,6 +235,23 @@ async fn a_connection_without_a_reply_within_the_limit_is_over() {
     fake.hold(false);
     begin(&node, watch()).await.unwrap();
     assert_eq!(fake.connects(), 2);
+}
+
+/// Its timer for the time without calls is later than the limit.
+#[tokio::test(start_paused = true)]
+async fn a_short_reply_limit_holds_on_the_connection_for_watches_as_well() {
+    const SHORT: Duration = Duration::from_millis(500);
+    let fake = Fake::with(|_| None);
+    let mut limits = Limits::default();
+    limits.reply = SHORT;
+    let node = Arc::new(RedisNode::new(fake.clone(), TokioRuntime::new(), limits));
+    let watch = || Operation::Watch { key: key("k"), entry: None };
+    begin(&node, watch()).await.unwrap();
+    sleep(2 * SHORT).await;
+    fake.hold(true);
+    let start = Instant::now();
+    assert!(is_lost(&begin(&node, watch()).await));
+    assert_eq!(start.elapsed().as_millis(), SHORT.as_millis());
 }
 
 /// It was a primary when the connection was made. By now its address may lead to another server.
