@@ -92,6 +92,21 @@ fn locking_goes_on_when_a_password_is_rotated_and_connections_end() {
     }
 }
 
+/// The server takes any password of a user who needs none. The login comes from a function: an address of a user has a
+/// password.
+#[test]
+fn a_user_who_needs_no_password_logs_in_with_an_empty_one() {
+    let nodes = RedisServer::builder().user("default", "off");
+    let nodes = Nodes::start_with(1, &nodes.user("locker", "on nopass ~* &* +@all"));
+    for client in Client::WITH_POOL {
+        on_tokio(async {
+            let manager = manager(client, &nodes, &Vault::new(""));
+            manager.lock("r").no_wait().await.unwrap().release().await.unwrap();
+            assert_clean(&manager).await;
+        });
+    }
+}
+
 #[test]
 fn a6_a_login_that_is_wrong_or_missing_is_an_error_without_secrets() {
     for client in Client::WITH_POOL {

@@ -11,13 +11,13 @@ use quorate::backend::Vote;
 use quorate::redis::bb8::Pool;
 use quorate::redis::from_pool;
 use quorate::redis::redis::{self, cmd};
-use quorate::{BackendError, LockBackend, LockError};
+use quorate::{BackendError, BackendErrorKind, LockBackend, LockError};
 use quorate_tests::peer::{Answer, Peer};
 use quorate_tests::proxy::{Mode, Proxy};
 use quorate_tests::wait::{LIMIT, until, until_it_says};
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::calls::{acquire, claim, extend, release};
+use crate::calls::{acquire, claim, extend, kind, release};
 use crate::client::{Client, accepted, assert_clean, calls, on_tokio, unhurried};
 
 /// A pool as most users make it, but for its patience.
@@ -144,6 +144,26 @@ fn calls_over_a_pool_make_no_connections_and_no_handshakes_of_their_own() {
             let made = accepted(&node) - before;
             assert!(made <= 10, "{made} connections for 400 calls");
             assert_clean(&manager).await;
+        }
+    });
+}
+
+/// A connection to a replica is closed, in case that its address leads to the new primary.
+#[test]
+fn a_replica_behind_a_pool_gets_no_connection_and_no_handshake_with_each_call() {
+    let primary = RedisServer::start();
+    let replica = RedisServer::builder().replica_of(primary.port()).start();
+    replica.wait_until_in_sync();
+    on_tokio(async {
+        for node in both(&replica.address()) {
+            let before = accepted(&replica);
+            for _ in 0..100 {
+                let refused = acquire(&*node, &claim("r")).await;
+                assert_eq!(kind(&refused), Some(BackendErrorKind::ReadOnly));
+            }
+            // On a slow machine, more may be due.
+            let made = accepted(&replica) - before;
+            assert!(made < 50, "{made} connections for 100 calls");
         }
     });
 }

@@ -125,9 +125,10 @@ impl Dial for FredDial {
 }
 
 /// A part of an inline command, as which fred sends `HELLO` with the login. There the server splits at spaces and
-/// line breaks, and reads quotes.
+/// line breaks, and reads quotes. An empty part is one only in quotes.
 fn inline(part: &str) -> String {
-    if part.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'')) {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'');
+    if !part.is_empty() && part.bytes().all(is_plain) {
         return part.to_owned();
     }
     let escaped: String = part.bytes().map(|byte| format!("\\x{byte:02x}")).collect();

@@ -38,7 +38,10 @@ pub async fn exchange(
             }
         };
         let mut answers = connection.send(vec![command]).await;
-        let reply = answers.pop().unwrap_or_else(no_reply)?;
+        let reply = match answers.pop().unwrap_or_else(no_reply) {
+            Ok(reply) => reply,
+            Err(error) => return operation::end(form, features).unwrap_or(Err(error)),
+        };
         step = operation::next(operation, form, reply, features);
     }
 }

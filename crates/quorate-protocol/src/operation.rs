@@ -227,8 +227,8 @@ fn after_error<C: Command>(
     }
 }
 
-/// The answer to a call whose connection ended before its next command, of this form, left. `None`: it begins again,
-/// with its first command.
+/// The answer to a call whose connection ended before the reply to its next command, of this form. `None`: the form
+/// decides nothing. A call whose next command had not left begins again, with its first command.
 pub(crate) fn end(form: Form, features: &Features) -> Option<CallResult> {
     // A node that has refused is not asked for the lock a second time (C6).
     (form == Form::Holder).then(|| Ok(named(acquire::refusal(&Value::Nil), features)))

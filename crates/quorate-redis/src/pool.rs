@@ -40,8 +40,8 @@ impl Pooled {
         reply_limit: Duration,
         reads: Reads<M>,
     ) -> Self {
-        let (failure, moved_at, features) = Default::default();
-        let pool = Arc::new(Source { pool, reads, reply_limit, failure, moved_at, features });
+        let (failure, moved_at, left, features) = Default::default();
+        let pool = Arc::new(Source { pool, reads, reply_limit, failure, moved_at, left, features });
         Self { name: name.into(), runtime, pool }
     }
 }
@@ -85,6 +85,9 @@ struct Source<M: ManageConnection> {
     failure: Mutex<Option<(Instant, BackendError)>>,
     /// When the group had another primary. No connection from before is used again.
     moved_at: sync::Mutex<Option<Instant>>,
+    /// Since when connections to a replica are counted, and how many there were. Not kept with each connection, since
+    /// those of a user's pool have no place for it.
+    left: sync::Mutex<Option<(Instant, u32)>>,
     /// Of a user's pool, whose connections have no place for it.
     features: Known,
 }
@@ -118,7 +121,7 @@ impl<M: ManageConnection> Lend for Source<M> {
                 known(lent.connection.features()).as_ref().is_some_and(Features::is_denied);
             let is_over = is_denied
                 || lent.connection.is_closed()
-                || settled.as_ref().is_err_and(|error| IS_OVER.contains(&error.kind()));
+                || settled.as_ref().is_err_and(|error| self.ends(error.kind()));
             if is_over {
                 lent.connection.close();
                 *known(lent.connection.features()) = None;
@@ -131,15 +134,30 @@ impl<M: ManageConnection> Lend for Source<M> {
     }
 }
 
-/// After one of these, a reply may still come, or none is to be trusted, or the address may lead to another server.
-const IS_OVER: [BackendErrorKind; 4] = [
-    BackendErrorKind::Connection,
-    BackendErrorKind::Protocol,
-    BackendErrorKind::TimedOut,
-    BackendErrorKind::ReadOnly,
-];
-
 impl<M: ManageConnection> Source<M> {
+    /// Whether a connection is over after an error of this kind: a reply may still come, or none is to be trusted, or
+    /// the address may lead to another server.
+    fn ends(&self, kind: BackendErrorKind) -> bool {
+        match kind {
+            BackendErrorKind::Connection
+            | BackendErrorKind::Protocol
+            | BackendErrorKind::TimedOut => true,
+            BackendErrorKind::ReadOnly => self.leaves_replica(),
+            _ => false,
+        }
+    }
+
+    /// Whether a connection to a replica is over. Within [`LEAST_LIFE`], each connection of the pool can be so once:
+    /// else a node that stays a replica would get a new connection with each call.
+    fn leaves_replica(&self) -> bool {
+        let now = Instant::now();
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, count) =
+            left.filter(|(since, _)| now < *since + LEAST_LIFE).unwrap_or((now, 0));
+        *left = Some((since, count + 1));
+        count < self.pool.state().connections
+    }
+
     /// Awaits the reply to a call for as long as the limit says, for a second after the call was given up, and until the group
     /// has another primary.
     async fn settle(&self, connection: &RedisConnection, call: &Call) -> CallResult {
@@ -282,6 +300,9 @@ fn known(features: &Known) -> MutexGuard<'_, Option<Features>> {
 
 /// How long the reply to a call that was given up is awaited. With it, the connection goes back to the pool.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// For how long a replica gets no more new connections than the pool has.
+const LEAST_LIFE: Duration = Duration::from_secs(1);
 
 /// For how long a failed connect is not tried again.
 const PAUSE: Duration = Duration::from_millis(50);

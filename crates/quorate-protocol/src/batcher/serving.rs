@@ -175,6 +175,10 @@ impl<'a, D: Dial> Serving<'a, D> {
         }
         if self.in_flight.is_empty() {
             self.active_at = Instant::now();
+            if self.shared.purpose == Purpose::Watches {
+                // That of an idle connection may be later than what is due now.
+                self.timer = None;
+            }
         }
         let mut sending = maybe_done(self.connection.send(commands).boxed());
         // The first poll hands it over. What it returns is read in its turn.
@@ -219,7 +223,8 @@ impl<'a, D: Dial> Serving<'a, D> {
             let reply = match answer {
                 Ok(reply) => reply,
                 Err(error) => {
-                    settle(call, Err(error));
+                    let answer = operation::end(form, &self.features).unwrap_or(Err(error));
+                    settle(call, answer);
                     continue;
                 }
             };

@@ -7,14 +7,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use quorate_core::backend::{CallReply, CallResult, Operation, Vote};
+use quorate_core::runtime::TokioRuntime;
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::Value;
+use quorate_protocol::{Dial as _, Limits, RedisNode, Value, exchange, handshake};
 use tokio::time::{Instant, sleep};
 
 use crate::calls::{
     TICK, acquire, begin, commands, held, hint, in_turn, is_lost, is_not_sent, key, on, pair,
     release, vote,
 };
+use crate::fake::Fake;
 
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
 
@@ -60,14 +62,17 @@ async fn a_pipeline_cut_in_half_is_half_answered_and_not_sent_again() {
     assert_eq!(fake.keys().len(), 11);
 }
 
+/// A server whose `SET` does not return the value that is there.
+fn old(parts: &[String]) -> Option<Value> {
+    let info = b"redis_version:6\r\nrun_id:abc\r\n";
+    (parts[0] == "INFO").then(|| Value::Text(info.to_vec()))
+}
+
 /// On a server whose `SET` does not say who holds the key, the `GET` for that has not left when the connection ends.
 #[tokio::test(start_paused = true)]
 async fn c6_a_refused_acquire_is_not_sent_over_the_next_connection() {
-    let (fake, node) = on(|parts| match &*parts[0] {
-        "INFO" => Some(Value::Text(b"redis_version:6\r\nrun_id:abc\r\n".to_vec())),
-        "SET" if parts[1] == "k" => Some(Value::Nil),
-        _ => None,
-    });
+    let refused = |parts: &[String]| (parts[0] == "SET" && parts[1] == "k").then_some(Value::Nil);
+    let (fake, node) = on(move |parts| old(parts).or_else(|| refused(parts)));
     fake.hold(true);
     let call = begin(&node, acquire("k"));
     sleep(TICK).await;
@@ -77,6 +82,35 @@ async fn c6_a_refused_acquire_is_not_sent_over_the_next_connection() {
     begin(&node, acquire("next")).await.unwrap();
     assert_eq!(commands(&fake), ["SET", "SET"]);
     assert_eq!(fake.keys(), ["k", "next"]);
+}
+
+/// The `SET` was refused, and the connection ends before the reply to the `GET` that reads the holder.
+#[tokio::test(start_paused = true)]
+async fn c6_a_refusal_counts_though_its_holder_is_never_read() {
+    let old_server =
+        || on(|parts| old(parts).or_else(|| (parts[0] == "SET").then_some(Value::Nil)));
+    let (fake, node) = old_server();
+    fake.hold(true);
+    let call = begin(&node, acquire("k"));
+    sleep(TICK).await;
+    fake.settle_one();
+    sleep(TICK).await;
+    assert_eq!(commands(&fake), ["SET", "GET"]);
+    fake.end_after(0);
+    assert_eq!(vote(call.await).unwrap(), Vote::Refused);
+    // The same on a connection of a pool.
+    let (fake, _) = old_server();
+    let connection = fake.connect(drop).await.unwrap();
+    let mut features = handshake(&connection).await.unwrap();
+    fake.hold(true);
+    let call =
+        tokio::spawn(async move { exchange(&connection, &mut features, &acquire("k")).await });
+    sleep(TICK).await;
+    fake.settle_one();
+    sleep(TICK).await;
+    assert_eq!(commands(&fake), ["SET", "GET"]);
+    fake.end_after(0);
+    assert_eq!(vote(call.await.unwrap()).unwrap(), Vote::Refused);
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,6 +235,23 @@ async fn a_connection_without_a_reply_within_the_limit_is_over() {
     fake.hold(false);
     begin(&node, watch()).await.unwrap();
     assert_eq!(fake.connects(), 2);
+}
+
+/// Its timer for the time without calls is later than the limit.
+#[tokio::test(start_paused = true)]
+async fn a_short_reply_limit_holds_on_the_connection_for_watches_as_well() {
+    const SHORT: Duration = Duration::from_millis(500);
+    let fake = Fake::with(|_| None);
+    let mut limits = Limits::default();
+    limits.reply = SHORT;
+    let node = Arc::new(RedisNode::new(fake.clone(), TokioRuntime::new(), limits));
+    let watch = || Operation::Watch { key: key("k"), entry: None };
+    begin(&node, watch()).await.unwrap();
+    sleep(2 * SHORT).await;
+    fake.hold(true);
+    let start = Instant::now();
+    assert!(is_lost(&begin(&node, watch()).await));
+    assert_eq!(start.elapsed().as_millis(), SHORT.as_millis());
 }
 
 /// It was a primary when the connection was made. By now its address may lead to another server.
