@@ -16,7 +16,8 @@ use crate::exit::{Failure, LOST};
 use crate::processes::{self, Process};
 use crate::signals::Signals;
 
-/// How often is looked whether anything is left of a command that has ended, beside each end of a child.
+/// How often is looked whether the command, or what is left of it, has ended, beside each end of a child. A process that
+/// began with SIGCHLD blocked hears of none.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How long a command on a terminal has for its own answer to TSTP.
@@ -87,7 +88,7 @@ impl Running {
             }
             tokio::select! {
                 _ = self.children.recv() => {}
-                () = sleep(LOOK), if had_ended => {}
+                () = sleep(LOOK) => {}
             }
         }
     }
