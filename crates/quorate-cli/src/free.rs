@@ -20,13 +20,16 @@ pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
     let manager = manager(common)?;
     let given = std::slice::from_ref(&free.name);
     let (mut seen, others) = find(&manager, given, &free.under).await?;
+    let mut code = 0;
     for other in others {
+        if other.found.state() == LockState::Unclear {
+            code = NO_QUORUM;
+        }
         match other.found.is_done() {
             true => seen.push(other),
             false => say::report(other.line())?,
         }
     }
-    let mut code = 0;
     for one in &seen {
         code = code.max(free_one(&manager, free, one).await?);
     }

@@ -20,10 +20,13 @@ const PERMITS: u16 = 64;
 /// The periods that are looked at, where none is given: so many of each unit, in seconds.
 const PERIODS: [(u64, u64); 4] = [(59, 1), (59, 60), (23, 60 * 60), (31, 24 * 60 * 60)];
 
-/// Shows who holds locks, and returns the exit code, which is that of the names given.
+/// How many names are asked for at the same time. Each node has to answer all of them within its timeout.
+const AT_ONCE: usize = 256;
+
+/// Shows who holds locks, and returns the exit code: that of the names given, or 69 if any name is unclear.
 pub(crate) async fn inspect(common: &Common, inspect: &Inspect) -> Result<u8, Failure> {
     let (seen, others) = find(&manager(common)?, &inspect.names, &inspect.under).await?;
-    let codes = seen.iter().map(|one| match one.found.state() {
+    let codes = seen.iter().chain(&others).map(|one| match one.found.state() {
         LockState::Held => 0,
         LockState::Free => 1,
         LockState::Unclear => NO_QUORUM,
@@ -60,8 +63,8 @@ impl Seen {
     }
 }
 
-/// The state of the names given; and held permits, and the locks and marks of this period, where the options name neither
-/// and the name itself is free.
+/// The state of the names given; and permits, and the locks and marks of this period, that are not free, where the options
+/// name neither and the name itself is free.
 pub(crate) async fn find(
     manager: &LockManager,
     given: &[String],
@@ -82,20 +85,22 @@ pub(crate) async fn find(
         names.extend(of_period(text, Period::LocalDay));
     }
     let mut others = look(manager, names).await?;
-    others.retain(|one| one.found.state() == LockState::Held);
+    others.retain(|one| one.found.state() != LockState::Free);
     Ok((seen, others))
 }
 
-/// What the nodes keep under each name. All are asked at the same time.
+/// What the nodes keep under each name.
 async fn look(manager: &LockManager, names: Vec<Name>) -> Result<Vec<Seen>, Failure> {
     let ask = |name: Name| {
         let manager = manager.clone();
         tokio::spawn(async move { (manager.inspect(&*name.text).await, name) })
     };
     let mut all = Vec::new();
-    for asked in names.into_iter().map(ask).collect::<Vec<_>>() {
-        let (found, name) = asked.await.map_err(Failure::usage)?;
-        all.push(Seen { name, found: found.map_err(Failure::usage)? });
+    for names in names.chunks(AT_ONCE) {
+        for asked in names.iter().cloned().map(ask).collect::<Vec<_>>() {
+            let (found, name) = asked.await.map_err(Failure::usage)?;
+            all.push(Seen { name, found: found.map_err(Failure::usage)? });
+        }
     }
     Ok(all)
 }

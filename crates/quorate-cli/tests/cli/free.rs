@@ -107,7 +107,7 @@ fn free_and_inspect_find_the_permits_of_a_name() {
     let names = |out: &str| -> Vec<String> {
         out.lines().map(|line| line.split(": ").next().unwrap().to_owned()).collect()
     };
-    // Some 240 names are asked for at once. One that no quorum has the time to answer is left out.
+    // Some 240 names are asked for at once. One that no quorum has the time to answer is unclear.
     let ask_for_all = |words: &[&str]| {
         let has_three = |done: &Done| names(&done.out).len() == 3;
         run_until(has_three, || run(words))

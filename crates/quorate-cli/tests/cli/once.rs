@@ -184,10 +184,10 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
         assert_eq!(seen.code(), Some(code), "{seen:?}");
         seen.out
     };
-    // Under the name of the job alone, some 240 are asked for at once. One that no quorum has the time to answer is left out.
+    // Under the name of the job alone, some 240 are asked for at once. One that no quorum has the time to answer is unclear.
     let find = |words: &[&str], text: &str, code| {
         let found = run_until(|done| done.out.contains(text), || run(words));
-        assert_eq!(found.code(), Some(code), "{found:?}");
+        assert!(found.code() == Some(code) || !found.is_answered(), "{found:?}");
         found.out
     };
     let period = ["--once-per", "31days"];
@@ -242,5 +242,39 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
         find(&[&["free", "--yes", "job"], words].concat(), ": deleted: done on ", 0);
         job(&[]).assert_silent();
         assert_eq!(count(), runs, "{words:?}");
+    }
+}
+
+/// Each name that is free adds some 240 others.
+#[test]
+fn once_per_the_marks_of_many_names_are_all_found() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let words = ["run", "--once-per", "31days", "job", "-c", "echo $QUORATE_LOCK > name"];
+    run(dir, &nodes.addresses(), &words).assert_silent();
+    let mark = dir.wait_for("name");
+    let jobs: Vec<String> = (0..50).map(|number| format!("job-{number}")).collect();
+    // A node more than a quorum may have been slow.
+    for node in nodes.iter().filter(|node| node.pttl(&mark) > 0) {
+        for job in &jobs {
+            let copied = node.cli(&["COPY", &mark, &mark.replace("job", job)]);
+            assert_eq!(copied.integer(), 1);
+        }
+    }
+    let words: Vec<&str> = ["inspect"].into_iter().chain(jobs.iter().map(String::as_str)).collect();
+    let seen = ask(dir, &nodes.addresses(), &words);
+    assert_eq!(seen.code(), Some(1), "{seen:?}");
+    assert_eq!(seen.out.matches(": done until ").count(), jobs.len(), "{seen:?}");
+}
+
+/// It may be a permit, or a mark that is to be freed.
+#[test]
+fn once_per_a_name_that_was_not_given_is_shown_if_it_is_unclear() {
+    let (nodes, dir) = (&Nodes::start(1), &Dir::new());
+    // A key of another type shows no holder.
+    nodes[0].cli(&["HSET", "job#1", "field", "value"]);
+    for words in [&["inspect", "job"][..], &["free", "--yes", "job"]] {
+        let seen = crate::support::run(dir, &nodes.addresses(), words);
+        assert_eq!(seen.code(), Some(69), "{seen:?}");
+        assert!(seen.out.contains("job#1: unclear"), "{seen:?}");
     }
 }

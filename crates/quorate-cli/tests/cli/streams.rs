@@ -36,9 +36,9 @@ fn run(dir: &Dir, mut command: Command, output: Stdio) -> (Option<i32>, String) 
 fn x4_a_report_that_cannot_be_written_is_74_and_one_that_nobody_reads_is_quiet() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     for (words, code) in [
-        (&["inspect", "lock"][..], 1),
-        (&["inspect", "--json", "lock"], 1),
-        (&["free", "--yes", "lock"], 0),
+        (&["inspect", "--permits", "1", "lock"][..], 1),
+        (&["inspect", "--json", "--permits", "1", "lock"], 1),
+        (&["free", "--yes", "--permits", "1", "lock"], 0),
         (&["--help"], 0),
         (&["run", "--help"], 0),
         (&["--version"], 0),
