@@ -7,6 +7,7 @@ use quorate::{Lease, LeaseEnd};
 use rustix::process::Signal;
 
 use crate::child::Running;
+use crate::names::of;
 use crate::signals::Signals;
 
 /// How often what is left is killed: a process that was just born has not got the last KILL.
@@ -49,7 +50,7 @@ pub(crate) async fn supervise(
             // Asked to leave: it has the rest of the lease to stop.
             Ok(by) = lease.revoked(), if stopped.is_none() => {
                 let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
-                stopped = Some(format!("revoked{by}"));
+                stopped = Some(format!("{}revoked{by}", of(lease.keys())));
                 Some(lease.remaining())
             }
             // A suspend of the machine ends it in time.
@@ -57,8 +58,8 @@ pub(crate) async fn supervise(
                 // A renewal has succeeded meanwhile.
                 None if lease.remaining() > kill_after => None,
                 None => {
-                    let left = lease.remaining();
-                    stopped = Some(format!("no renewal succeeded until {left:.1?} before the end of the lease"));
+                    let (left, of) = (lease.remaining(), of(lease.keys()));
+                    stopped = Some(format!("{of}no renewal succeeded until {left:.1?} before the end of the lease"));
                     Some(left)
                 }
                 Some(at) if running.code.is_some() && runtime.now() > at + BURIAL => break,

@@ -9,6 +9,7 @@ use quorate::{BackendErrorKind, Lease, LockManager, operators::NodeReadiness};
 use tokio::time::{Instant, sleep};
 
 use crate::exit::{Failure, PERMANENT};
+use crate::names::of;
 use crate::say;
 
 /// How often the nodes and the lease are looked at, which asks no node.
@@ -83,9 +84,9 @@ impl Warnings {
             if is_at_risk && !was_at_risk && !self.is_quiet {
                 let why = lease.failed_extension();
                 let why = why.map_or_else(|| "it came too late".to_owned(), |why| why.to_string());
-                let left = lease.remaining();
+                let (left, of) = (lease.remaining(), of(lease.keys()));
                 say::line(format!(
-                    "a renewal has failed, and {left:.1?} of the lease are left: {why}"
+                    "{of}a renewal has failed, and {left:.1?} of the lease are left: {why}"
                 ));
             }
             was_at_risk = is_at_risk;

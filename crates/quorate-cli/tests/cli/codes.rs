@@ -15,7 +15,7 @@ use crate::terminal::ends;
 type Meanwhile<'a> = &'a dyn Fn(&str);
 
 /// One scenario: its nodes, the words of `quorate` with `NAME` for the lock, what happens once the command has written
-/// `started`, the exit code, and what standard error says; nothing if that is empty.
+/// `started`, the exit code, and what standard error says, with `NAME` for the lock; nothing if that is empty.
 type Row<'a> = (&'a [String], &'a str, Option<Meanwhile<'a>>, i32, &'a str);
 
 /// Long enough for the nodes of a busy machine, short enough for the row of a test.
@@ -164,13 +164,13 @@ fn scenarios(errors: Errors) {
         (twice, "run NAME -c 'echo ran >> ran'", None, 78, "is configured twice"),
         (not_one, "run NAME -c 'echo ran >> ran'", None, 78, "http://10.0.0.1"),
         // Lost.
-        (good, &plain, Some(stop), 79, "the lock was lost, and the command stopped: "),
-        (good, &short, Some(stop), 79, "no renewal succeeded until"),
-        (good, &once, Some(stop), 79, "the lock was lost, and the command stopped: "),
-        (good, &plain, Some(del), 79, "the lock was lost, and the command stopped: "),
-        (good, &fenced, Some(del), 79, "the lock was lost, and the command stopped: "),
-        (good, &plain, Some(&freed), 79, "the lock was lost, and the command stopped: "),
-        (good, &plain, Some(&freed_now), 79, "the lock was lost, and the command stopped: "),
+        (good, &plain, Some(stop), 79, "the lock was lost, and the command stopped: NAME: "),
+        (good, &short, Some(stop), 79, "stopped: NAME: no renewal succeeded until"),
+        (good, &once, Some(stop), 79, "the lock was lost, and the command stopped: NAME@"),
+        (good, &plain, Some(del), 79, "the lock was lost, and the command stopped: NAME: "),
+        (good, &fenced, Some(del), 79, "the lock was lost, and the command stopped: NAME: "),
+        (good, &plain, Some(&freed), 79, "the lock was lost, and the command stopped: NAME: "),
+        (good, &plain, Some(&freed_now), 79, "the lock was lost, and the command stopped: NAME: "),
         // At the release, unless a push has come before.
         (good, ends, Some(del), 79, "the lock was lost"),
         // Usage.
@@ -219,12 +219,12 @@ fn scenarios(errors: Errors) {
             meanwhile(name);
             dir.write("go", "");
         }
-        let done = started.done();
+        let (done, text) = (started.done(), text.replace("NAME", name));
         nodes[..2].iter().for_each(RedisServer::resume);
         assert_eq!(done.code(), Some(*code), "{line}: {done:?}");
         if is_read {
             assert_eq!(done.told().is_empty(), text.is_empty(), "{line}: {done:?}");
-            assert!(done.err.contains(text), "{line}: {done:?}");
+            assert!(done.err.contains(&text), "{line}: {done:?}");
         }
         assert!(done.out.is_empty() || !line.contains("run"), "{line}: {done:?}");
         // Nothing runs without the lock.

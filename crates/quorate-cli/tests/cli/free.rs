@@ -157,7 +157,7 @@ fn free_says_whether_the_holder_has_left_or_the_ttl_has_passed() {
     assert!(done.out.contains("job: its holder left after "), "{done:?}");
     let stopped = holder.done();
     assert_eq!(stopped.code(), Some(79), "{stopped:?}");
-    assert!(stopped.err.contains(", and the command stopped: revoked by \""), "{stopped:?}");
+    assert!(stopped.err.contains(", and the command stopped: job: revoked by \""), "{stopped:?}");
     // On a busy machine it may be over before the test looks, and the nodes may say so before it is over by the clock of the process.
     eventually("the end of a ttl", || {
         run(dir, &nodes.addresses(), &["lock", "--ttl", "2s", "--label", "web-3", "job"]);

@@ -171,7 +171,8 @@ fn a_renewal_that_fails_is_one_line() {
     };
     let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
     let is_warning = |line: &str| {
-        line.starts_with("quorate: a renewal has failed, and ")
+        line.starts_with("quorate: lock-")
+            && line.contains(": a renewal has failed, and ")
             && line.contains("s of the lease are left: ")
             && line.contains(": NOREPLICAS ")
     };
