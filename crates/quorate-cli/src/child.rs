@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::args::Run;
 use crate::begin;
 use crate::exit::{Failure, LOST};
-use crate::processes::{self, Process};
+use crate::processes::{self, Process, is_in_front};
 use crate::signals::Signals;
 
 /// How often is looked whether the command, or what is left of it, has ended, beside each end of a child. A process that
@@ -31,7 +31,7 @@ pub(crate) struct Running {
     pid: Pid,
     /// The ends of our children.
     children: unix::Signal,
-    /// With a terminal as standard input the command stays in our group, which the terminal signals (X2).
+    /// The command stays in our group, which can read from the terminal and is signalled by it (X2).
     is_foreground: bool,
     /// The children that were there before the command.
     before: Vec<Process>,
@@ -47,7 +47,8 @@ impl Running {
         guard: &LockGuard,
         signals: &mut Signals,
     ) -> Result<Self, Failure> {
-        let is_foreground = io::stdin().is_terminal();
+        // Whatever its standard input is, it may ask on /dev/tty.
+        let is_foreground = io::stdin().is_terminal() || is_in_front();
         signals.begin(is_foreground)?;
         let mut command = begin::step();
         match &run.shell {
@@ -141,7 +142,7 @@ impl Running {
     }
 
     /// Lets a command that is stopped go on, if the lease is valid.
-    fn go_on(&self, lease: &Lease) {
+    pub(crate) fn go_on(&self, lease: &Lease) {
         if lease.is_valid() {
             self.signal(Signal::CONT);
         }

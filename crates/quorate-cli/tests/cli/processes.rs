@@ -71,7 +71,7 @@ fn x2_a_signal_goes_to_what_the_command_waits_for() {
 #[test]
 fn x3_a_signal_reaches_a_command_inside_two_locks_once() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    let work = r#"trap 'echo term >> got' TERM; trap 'echo winch >> got' WINCH; trap '' USR1; echo $PPID > inner; \
+    let work = r#"trap 'echo usr1 >> got' USR1; trap 'echo winch >> got' WINCH; trap '' USR2; echo $PPID > inner; \
                   echo $$ > work; until [ -e go ] || [ ! -e here ]; do sleep 0.02; done; exit 5"#;
     let mut command = crate::support::quorate(dir, &nodes.addresses());
     command.args(["run", "outer", "--", QUORATE, "run", "inner", "-c", work]);
@@ -80,7 +80,7 @@ fn x3_a_signal_reaches_a_command_inside_two_locks_once() {
     kill_process(inner, Signal::STOP).unwrap();
     eventually("a stop", || is_stopped(inner));
     // When the second one has arrived, the first one has gone wherever it goes.
-    for signal in [Signal::TERM, Signal::USR1] {
+    for signal in [Signal::USR1, Signal::USR2] {
         started.signal(signal);
         eventually("a signal that is pending", || {
             let status = fs::read_to_string(format!("/proc/{}/status", inner.as_raw_nonzero()));
@@ -93,10 +93,10 @@ fn x3_a_signal_reaches_a_command_inside_two_locks_once() {
     kill_process(work, Signal::WINCH).unwrap();
     assert_eq!(dir.wait_for("got"), "winch");
     kill_process(inner, Signal::CONT).unwrap();
-    eventually("TERM", || dir.read("got") == "winch\nterm\n");
+    eventually("USR1", || dir.read("got") == "winch\nusr1\n");
     dir.write("go", "");
     assert_eq!(started.done().code(), Some(5));
-    assert_eq!(dir.read("got"), "winch\nterm\n");
+    assert_eq!(dir.read("got"), "winch\nusr1\n");
 }
 
 /// In a pid namespace with the `/proc` of another one, its processes cannot be looked at: then it is the group of the command.

@@ -1,7 +1,5 @@
 //! Signals while waiting and while the command runs.
 
-use std::os::unix::process::CommandExt as _;
-
 use quorate_tests::Nodes;
 use quorate_tests::wait::eventually;
 use rustix::process::Signal;
@@ -9,7 +7,7 @@ use rustix::process::Signal;
 use rustix_libc_wrappers::process::SignalExt as _;
 
 use crate::support::{
-    Dir, QUORATE, Started, ask, is_group_alive, is_stopped, keys_left, pid, quorate, start, take,
+    Dir, QUORATE, Started, ask, is_group_alive, is_stopped, keys_left, pid, start, take,
     wait_for_a_waiter, with_nodes,
 };
 
@@ -95,11 +93,9 @@ fn x3_a_stopped_command_goes_on_only_under_its_lease() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let script = "trap 'echo term >> file' TERM; echo $$ > group; \
                   while [ -e here ]; do echo first >> file; sleep 0.02; done";
-    let mut command = quorate(dir, &nodes.addresses());
-    command.args(["run", "--ttl", "6s", "--kill-after", "500ms", "lock", "-c", script]);
-    // A job of a shell leads a group. A group that no shell looks after is not stopped.
-    command.process_group(0);
-    let mut first = Started::spawn(command, dir);
+    // It leads a group, as a job of a shell does. A group that no shell looks after is not stopped.
+    let words = ["run", "--ttl", "6s", "--kill-after", "500ms", "lock", "-c", script];
+    let mut first = start(dir, &nodes.addresses(), &words);
     let group = pid(&dir.wait_for("group"));
     // A short stop: both go on.
     let size = || dir.read("file").len();
@@ -122,6 +118,21 @@ fn x3_a_stopped_command_goes_on_only_under_its_lease() {
     assert_eq!(dir.read("file"), before);
     dir.write("go", "");
     assert_eq!(second.done().code(), Some(0));
+}
+
+/// As one that has read from a terminal in the background.
+#[test]
+fn x3_a_command_that_is_stopped_ends_by_the_signal_that_ends_it() {
+    let nodes = &Nodes::start(3);
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let dir = &Dir::new();
+        let script = "echo $$ > pid; kill -STOP $$; while [ -e here ]; do sleep 0.02; done";
+        let mut started = start(dir, &nodes.addresses(), &["run", "lock", "-c", script]);
+        let command = pid(&dir.wait_for("pid"));
+        eventually("a stop", || is_stopped(command));
+        started.signal(signal);
+        assert_eq!(started.done().code(), Some(128 + signal.as_raw()));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Runs of `quorate`, each with a folder of its own.
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -74,10 +75,14 @@ pub(crate) fn quorate(dir: &Dir, addresses: &[String]) -> Command {
     with_nodes(Command::new(QUORATE), dir, addresses)
 }
 
-/// A program that runs `quorate`, with these nodes in its environment.
+/// A program that runs `quorate`, with these nodes in its environment. It is not in the foreground of the test's terminal.
 pub(crate) fn with_nodes(mut command: Command, dir: &Dir, addresses: &[String]) -> Command {
     for name in VARIABLES.into_iter().chain(["QUORATE_FENCING_TOKEN"]) {
         command.env_remove(name);
+    }
+    // `setsid` leaves that terminal by itself. The leader of a group would have to fork.
+    if command.get_program() != "setsid" {
+        command.process_group(0);
     }
     command.env("QUORATE_NODES", addresses.join(" ")).current_dir(dir.path()).stdin(Stdio::null());
     command

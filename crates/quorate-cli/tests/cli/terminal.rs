@@ -8,7 +8,7 @@ use std::thread;
 
 use quorate_tests::Nodes;
 use quorate_tests::wait::{eventually, receive};
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::support::{
@@ -117,8 +117,9 @@ fn x2_on_a_terminal_the_command_stays_in_our_group_and_all_of_it_is_signalled() 
     command.args(["run", "lock", "-c", script]);
     let started = terminal.spawn(command);
     let (command, child) = (pid(&dir.wait_for("command")), pid(&dir.wait_for("child")));
-    assert_eq!([command, child].map(group_of), [group_of(getpid()); 2]);
-    kill_process(Pid::from_child(&started), Signal::TERM).unwrap();
+    let quorate = Pid::from_child(&started);
+    assert_eq!([command, child].map(group_of), [group_of(quorate); 2]);
+    kill_process(quorate, Signal::TERM).unwrap();
     assert_eq!(code(started), Some(128 + 15));
     if cfg!(target_os = "linux") {
         assert!(!is_alive(child));
@@ -168,6 +169,22 @@ fn x3_an_interrupt_key_reaches_the_command_once() {
     kill_process(quorate, Signal::USR1).unwrap();
     assert_eq!(code(started), Some(0));
     assert_eq!(dir.read("ints"), "int\nquit\n");
+}
+
+/// As `ssh`, `sudo` and `psql` do for a password, in a loop that reads a list of hosts.
+#[cfg(target_os = "linux")]
+#[test]
+fn x2_a_command_can_ask_on_the_terminal_whatever_its_standard_input_is() {
+    use crate::support::{QUORATE, with_nodes};
+
+    let (nodes, dir, mut terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
+    let mut command = Command::new("setsid");
+    let script = r#""$0" run lock -c 'read line </dev/tty; echo "$line" > line' </dev/null"#;
+    command.args(["--ctty", "sh", "-c", script, QUORATE]);
+    let started = terminal.spawn(with_nodes(command, dir, &nodes.addresses()));
+    terminal.answer("a password\n");
+    assert_eq!(dir.wait_for("line"), "a password");
+    assert_eq!(code(started), Some(0));
 }
 
 #[test]
