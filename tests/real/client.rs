@@ -130,7 +130,7 @@ impl Client {
     }
 }
 
-fn shared(nodes: Vec<impl LockBackend>) -> Vec<Arc<dyn LockBackend>> {
+pub(crate) fn shared(nodes: Vec<impl LockBackend>) -> Vec<Arc<dyn LockBackend>> {
     nodes.into_iter().map(|node| Arc::new(node) as _).collect()
 }
 

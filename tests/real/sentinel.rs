@@ -4,7 +4,8 @@ use std::fs;
 use std::future::IntoFuture as _;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
+use quorate::backend::Vote;
 use quorate::redis::builder;
 use quorate::redis::redis::{ClientTlsConfig, TlsCertificates};
 use quorate::{BackendErrorKind as Kind, LockManager, LockManagerBuilder, RestartGuard};
@@ -12,7 +13,8 @@ use quorate_tests::peer::{Answer, Peer};
 use quorate_tests::wait::{LIMIT, LONG_TTL, until, until_it_says, within_limit};
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer, Reply};
 
-use crate::client::{on_tokio, only_error, unhurried, unreachable, warm_up};
+use crate::calls::{acquire, acquire_in_the_end, claim, release};
+use crate::client::{on_tokio, only_error, shared, unhurried, unreachable, warm_up};
 use crate::guard::is_quarantined;
 
 /// A primary, a replica, and the one sentinel that looks at both.
@@ -371,6 +373,41 @@ fn a_primary_that_hangs_is_left_when_another_one_is_named() {
         lock(&manager, "after").await;
         assert!(has(&group.replica, "after"));
         group.primary.resume();
+    });
+}
+
+/// It was cut off, and names the primary of before. An acquire in flight would be lost with its connection, and could be
+/// executed behind the release that undoes it.
+#[test]
+fn c3_one_stale_sentinel_ends_no_connection_to_a_primary_that_hangs() {
+    let primary = RedisServer::start();
+    let (stale, current) = (sentinel_that_says(1), sentinel_that_says(primary.port()));
+    on_tokio(async {
+        for is_pool in [false, true] {
+            let [one, other] = [&current, &stale].map(|peer| peer.url().replace("redis://", ""));
+            let address = [format!("redis+sentinel://{one},{other}/orders")];
+            let nodes = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
+            let mut nodes = if is_pool {
+                shared(nodes.pooled(1, address).unwrap())
+            } else {
+                shared(nodes.connect(address).unwrap())
+            };
+            let (node, claim) = (nodes.remove(0), claim("r"));
+            acquire_in_the_end(&*node, &claim).await;
+            assert_eq!(release(&*node, &claim).await.unwrap(), Vote::Granted);
+            primary.pause();
+            let asked = || current.heard("SENTINEL") + stale.heard("SENTINEL");
+            let before = asked();
+            let resumed = async {
+                // Both are asked at once, and again when their answers have been read.
+                until("a second round", || asked() >= before + 3).await;
+                primary.resume();
+            };
+            let ((), acquired) = join(resumed, acquire(&*node, &claim)).await;
+            assert_eq!(acquired.unwrap(), Vote::Granted);
+            assert_eq!(release(&*node, &claim).await.unwrap(), Vote::Granted);
+        }
+        assert_eq!(primary.keys(), [""; 0]);
     });
 }
 

@@ -58,7 +58,8 @@ pub fn pooled(
 ///
 /// `primary` is `[redis://][[user]:password@]GROUP[/database]`, or `rediss://` with TLS: the host is the name of the
 /// group. Its sentinels are asked at each connect, all at once, each for half of the connect timeout, and again while the
-/// primary has not replied for half a second. `ROLE` says whether the server they name is a primary. The login and TLS of a sentinel stand in its own address. Errors call the
+/// primary has not replied for half a second. The first address whose server says by `ROLE` that it is a primary is used;
+/// its connections end when more sentinels name another address than this one. The login and TLS of a sentinel stand in its own address. Errors call the
 /// node by the name of the group.
 ///
 /// **A failover forgets locks**: replication is asynchronous, so that the new primary may lack the latest ones. A node with

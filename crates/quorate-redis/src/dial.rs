@@ -138,6 +138,10 @@ impl RedisDial {
     }
 
     /// A connection that is not admitted to a group of clients.
+    ///
+    /// Of a group it leads to the first address that a sentinel names, and whose server says that it is a primary. Other
+    /// answers are not awaited: a silent sentinel costs no time. So it can lead to an old primary that lives on, if a sentinel
+    /// beside it has not heard of the failover.
     async fn open(
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
@@ -199,15 +203,23 @@ impl Dial for RedisDial {
         self.group.is_some()
     }
 
+    /// Whether more sentinels name another address than this one. A single sentinel may be cut off, and name the primary
+    /// of before; the end of a connection loses all that is in flight on it (C3).
     async fn has_moved(&self, connection: &RedisConnection) -> bool {
         let Some(group) = &self.group else { return false };
         let mut answers = group.primaries(self.limit);
-        while let Some((_, found)) = answers.next().await {
-            if found.is_ok_and(|primary| connection.primary() != Some(&primary)) {
-                return true;
+        let (mut here, mut elsewhere, mut open) = (0, 0, group.sentinels.len());
+        // Sentinels that are silent are awaited only while they can change the result.
+        while here < elsewhere + open && elsewhere <= here + open {
+            let Some((_, found)) = answers.next().await else { break };
+            open -= 1;
+            match found {
+                Ok(primary) if connection.primary() == Some(&primary) => here += 1,
+                Ok(_) => elsewhere += 1,
+                Err(_) => {}
             }
         }
-        false
+        elsewhere > here
     }
 }
 
