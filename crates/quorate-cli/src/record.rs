@@ -1,6 +1,9 @@
 //! `lock`, `extend` and `release`: a detached lock for the steps of a pipeline.
 
+use std::fs::{self, File};
 use std::io::{self, IsTerminal as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
 use quorate::{DetachedLock, LockGuard, LockManager};
 use tokio::task::spawn_blocking;
@@ -13,11 +16,22 @@ use crate::session::Session;
 
 /// Acquires a lock and prints its record.
 pub(crate) async fn lock(common: &Common, lock: &Lock) -> Result<u8, Failure> {
+    if is_discarded().unwrap_or(false) {
+        let text = "the record would be lost: standard output is /dev/null, or closed";
+        return Err(Failure::new(UNWRITTEN, text));
+    }
     let mut session = Session::open(common, &lock.held)?;
     let result = print(&mut session, common, lock).await;
     // The slower nodes have the lock as well.
     let _ = session.close(&result).await;
     result
+}
+
+/// Whether standard output is /dev/null, which std opens in place of one that is closed.
+fn is_discarded() -> io::Result<bool> {
+    let output = File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?;
+    let null = fs::metadata("/dev/null")?;
+    Ok(output.file_type().is_char_device() && output.rdev() == null.rdev())
 }
 
 async fn print(session: &mut Session, common: &Common, lock: &Lock) -> Result<u8, Failure> {
