@@ -68,8 +68,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -l fenced -d 'Acqui
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l permits -d 'The locks of `run --permits N`: NAME#1 to NAME#N' -r
-complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER' -r
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l permits -d 'The locks of `run --permits N`: NAME#1 to NAME#N. Without it, 64 are looked for if NAME is free' -r
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to 23h, days to 31days, and local-day are looked for if NAME is free' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
@@ -82,8 +82,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l json -d 'Pri
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s h -l help -d 'Print help'
-complete -c quorate -n "__fish_quorate_using_subcommand free" -l permits -d 'The locks of `run --permits N`: NAME#1 to NAME#N' -r
-complete -c quorate -n "__fish_quorate_using_subcommand free" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER' -r
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l permits -d 'The locks of `run --permits N`: NAME#1 to NAME#N. Without it, 64 are looked for if NAME is free' -r
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to 23h, days to 31days, and local-day are looked for if NAME is free' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l label -d 'Free the lock only if its holder has this label' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F

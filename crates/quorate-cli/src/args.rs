@@ -148,10 +148,11 @@ pub(crate) struct Nodes {
 /// Under which names `run` has locked.
 #[derive(Args, Debug)]
 pub(crate) struct Under {
-    /// The locks of `run --permits N`: NAME#1 to NAME#N
+    /// The locks of `run --permits N`: NAME#1 to NAME#N. Without it, 64 are looked for if NAME is free
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     pub(crate) permits: Option<u16>,
-    /// The lock of `run --once-per PERIOD` in this period: NAME@NUMBER
+    /// The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to
+    /// 23h, days to 31days, and local-day are looked for if NAME is free
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with = "permits")]
     pub(crate) once_per: Option<Period>,
 }

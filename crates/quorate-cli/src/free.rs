@@ -20,6 +20,7 @@ pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
     let manager = manager(common)?;
     let given = std::slice::from_ref(&free.name);
     let (mut seen, others) = find(&manager, given, &free.under).await?;
+    let is_found = !others.is_empty();
     let mut code = 0;
     for other in others {
         if other.found.state() == LockState::Unclear {
@@ -32,6 +33,13 @@ pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
     }
     for one in &seen {
         code = code.max(free_one(&manager, free, one).await?);
+    }
+    // Not all periods and permits are looked for.
+    let is_said = free.under.permits.is_some() || free.under.once_per.is_some();
+    let is_free = seen.iter().all(|one| one.found.state() == LockState::Free);
+    if is_free && !is_found && !is_said && !common.quiet {
+        let name = &free.name;
+        say::line(format!("{name}: if it ran with --once-per or --permits, give that option here"));
     }
     Ok(code)
 }

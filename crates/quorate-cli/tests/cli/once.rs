@@ -278,3 +278,24 @@ fn once_per_a_name_that_was_not_given_is_shown_if_it_is_unclear() {
         assert!(seen.out.contains("job#1: unclear"), "{seen:?}");
     }
 }
+
+/// Which option is given is for the user to say: nothing shows that there is such a mark.
+#[test]
+fn once_per_a_mark_of_a_period_that_is_not_looked_for_needs_the_option() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let words = ["run", "--once-per", "90m", "job", "--", "true"];
+    run(dir, &nodes.addresses(), &words).assert_silent();
+    for (options, has_tip) in [
+        (&[][..], true),
+        (&["-q"], false),
+        (&["--permits", "1"], false),
+        (&["--once-per", "91m"], false),
+    ] {
+        let words = [&["free", "--yes", "job"], options].concat();
+        let freed = ask(dir, &nodes.addresses(), &words);
+        assert_eq!(freed.code(), Some(0), "{freed:?}");
+        assert!(freed.out.contains(": was free\n"), "{freed:?}");
+        let tip = "quorate: job: if it ran with --once-per or --permits, give that option here\n";
+        assert_eq!(freed.err, if has_tip { tip } else { "" }, "{options:?}");
+    }
+}
