@@ -38,14 +38,15 @@ pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
     let is_said = free.under.permits.is_some() || free.under.once_per.is_some();
     let is_free = seen.iter().all(|one| one.found.state() == LockState::Free);
     if is_free && !is_found && !is_said && !common.quiet {
-        let name = &free.name;
+        let name = say::shown(&free.name);
         say::line(format!("{name}: if it ran with --once-per or --permits, give that option here"));
     }
     Ok(code)
 }
 
 async fn free_one(manager: &LockManager, free: &Free, seen: &Seen) -> Result<u8, Failure> {
-    let (name, found, holders) = (&*seen.name.text, &seen.found, seen.found.holders());
+    let (found, holders) = (&seen.found, seen.found.holders());
+    let (key, name) = (&*seen.name.text, say::shown(&seen.name.text));
     if found.state() == LockState::Free {
         say::report(format!("{name}: was free"))?;
         return Ok(0);
@@ -73,8 +74,8 @@ async fn free_one(manager: &LockManager, free: &Free, seen: &Seen) -> Result<u8,
         return Err(Failure::usage("nothing was done"));
     }
     let freed = match deletes {
-        true => manager.delete_seen(name, found).await,
-        false => manager.revoke_seen(name, found).await,
+        true => manager.delete_seen(key, found).await,
+        false => manager.revoke_seen(key, found).await,
     };
     let freed = freed.map_err(Failure::usage)?;
     let (text, code) = match freed.found().state() {

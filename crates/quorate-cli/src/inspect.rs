@@ -50,7 +50,8 @@ pub(crate) struct Seen {
 impl Seen {
     /// The line for people.
     pub(crate) fn line(&self) -> String {
-        let (Name { text: name, ends }, found) = (&self.name, self.found.to_string());
+        let (Name { text, ends }, found) = (&self.name, self.found.to_string());
+        let name = say::shown(text);
         match found.strip_prefix("done ") {
             Some(rest) if self.found.is_done() => {
                 let left = self.found.time_left().unwrap_or_default();

@@ -64,6 +64,7 @@ async fn holder(manager: &LockManager, names: &[String]) -> String {
         let Ok(seen) = manager.inspect(name).await else { continue };
         let by =
             seen.label().map_or_else(|| "another client".to_owned(), |label| format!("{label:?}"));
+        let name = say::shown(name);
         return match (seen.state(), seen.time_left()) {
             (LockState::Free, _) => continue,
             (LockState::Unclear, _) => format!("{name}: no quorum"),
@@ -71,7 +72,7 @@ async fn holder(manager: &LockManager, names: &[String]) -> String {
             (LockState::Held, Some(left)) => format!("{name}: held by {by}, {left:.1?} left"),
         };
     }
-    names.join(" ")
+    say::shown(&names.join(" "))
 }
 
 #[cfg(test)]

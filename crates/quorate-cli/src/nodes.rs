@@ -87,7 +87,9 @@ fn addresses(common: &Common) -> Result<Vec<(String, String)>, Failure> {
     let (place, text) = match &common.nodes_file {
         Some(file) => (file.display().to_string(), read(file)?),
         None if common.nodes.is_empty() => {
-            (variable.into(), env::var(variable).unwrap_or_default())
+            let text = env::var_os(variable).unwrap_or_default().into_string();
+            let text = text.map_err(|_| Failure::usage(format!("{variable}: it is not UTF-8")))?;
+            (variable.into(), text)
         }
         None => ("--nodes".into(), common.nodes.join("\n")),
     };
@@ -97,9 +99,12 @@ fn addresses(common: &Common) -> Result<Vec<(String, String)>, Failure> {
         let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
         addresses.extend(words.map(|word| (format!("{place}:{}: ", at + 1), word.to_owned())));
     }
-    match addresses.is_empty() {
-        true => Err(Failure::usage("no nodes: give --nodes, --nodes-file or QUORATE_NODES")),
-        false => Ok(addresses),
+    match (addresses.is_empty(), &common.nodes_file) {
+        (false, _) => Ok(addresses),
+        (true, Some(_)) => Err(Failure::usage(format!("{place}: no nodes"))),
+        (true, None) => {
+            Err(Failure::usage("no nodes: give --nodes, --nodes-file or QUORATE_NODES"))
+        }
     }
 }
 

@@ -81,7 +81,7 @@ async fn under_lock(
         |name: &&String| guard.keys().iter().any(|key| key.as_bytes().ends_with(name.as_bytes()));
     let names = names.iter().filter(is_held).cloned().collect::<Vec<_>>();
     if common.verbose {
-        let (names, left) = (names.join(" "), guard.remaining());
+        let (names, left) = (say::shown(&names.join(" ")), guard.remaining());
         say::line(format!("{names}: acquired, valid for {left:.1?}"));
     }
     let _ = say::settle(say::SETTLE);

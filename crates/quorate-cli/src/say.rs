@@ -89,9 +89,22 @@ pub(crate) fn report(line: impl Display) -> Result<(), Failure> {
     }
 }
 
+/// A name, with all characters escaped that a terminal would not show as they are.
+pub(crate) fn shown(name: &str) -> String {
+    let shown = |letter: char| match is_shown(letter) {
+        true => letter.to_string(),
+        false => letter.escape_debug().to_string(),
+    };
+    name.chars().map(shown).collect()
+}
+
+/// Whether a terminal shows this character as it is.
+fn is_shown(letter: char) -> bool {
+    matches!(letter, ' '..='~') || letter.escape_debug().len() == 1
+}
+
 /// The text of `value`, with all characters escaped that a terminal would not show as they are.
 fn escaped(value: &Value) -> String {
-    let is_shown = |letter: char| matches!(letter, ' '..='~') || letter.escape_debug().len() == 1;
     let code = |unit: &u16| format!("\\u{unit:04x}");
     let shown = |letter: char| match is_shown(letter) {
         true => letter.to_string(),

@@ -1,5 +1,8 @@
 //! The places of node addresses, and the errors for texts that are none.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::support::{Dir, Started, VARIABLES, ask, quorate, run};
@@ -49,10 +52,16 @@ fn an_error_names_the_line_and_what_is_wrong_with_it() {
         }
     }
     dir.write("nodes", "# none\n");
-    for file in ["nodes", "no-such-file"] {
+    for (file, text) in
+        [("nodes", "quorate: nodes: no nodes\n"), ("no-such-file", "quorate: no-such-file: ")]
+    {
         let done = run(dir, &[], &["--nodes-file", file, "inspect", "a"]);
-        assert!(done.code() == Some(64) && done.err.contains("o"), "{done:?}");
+        assert!(done.code() == Some(64) && done.err.starts_with(text), "{done:?}");
     }
+    let mut command = quorate(dir, &[]);
+    command.args(["inspect", "a"]).env("QUORATE_NODES", OsStr::from_bytes(b"redis://\xff"));
+    let done = Started::spawn(command, dir).done();
+    assert_eq!((done.code(), &*done.err), (Some(64), "quorate: QUORATE_NODES: it is not UTF-8\n"));
 }
 
 #[test]

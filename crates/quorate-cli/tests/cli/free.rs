@@ -167,3 +167,19 @@ fn free_says_whether_the_holder_has_left_or_the_ttl_has_passed() {
         done.out.contains(ends[2])
     });
 }
+
+/// Each name is on one line, and changes no terminal.
+#[test]
+fn free_inspect_and_run_show_a_name_with_its_control_characters_escaped() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let (name, shown) = ("a\nb\u{1b}[31m müller", "a\\nb\\u{1b}[31m müller: ");
+    let seen = ask(dir, &nodes.addresses(), &["inspect", name, "--permits", "1"]);
+    assert!(seen.out.starts_with("a\\nb\\u{1b}[31m müller#1: free"), "{seen:?}");
+    let freed = ask(dir, &nodes.addresses(), &["free", name]);
+    assert_eq!(freed.out, format!("{shown}was free\n"));
+    run(dir, &nodes.addresses(), &["lock", "--ttl", "1h", name]);
+    let freed = run(dir, &nodes.addresses(), &["free", "--now", "--yes", name]);
+    assert!(freed.out.lines().all(|line| line.starts_with(shown)), "{freed:?}");
+    let done = run(dir, &nodes.addresses(), &["run", "-v", name, "--", "true"]);
+    assert!(done.err.contains(&format!("quorate: {shown}acquired, ")), "{done:?}");
+}
