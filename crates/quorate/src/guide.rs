@@ -107,8 +107,8 @@ mod tests {
         // A try that began just before the nodes are back fails by its node timeout, and the next one has to be in time.
         let bears = |validity: Duration, outage: Duration| {
             let renewal = Renewal::new(validity, validity / 3);
-            let valid_until = Instant::now() + validity;
-            let failed = renewal.next(valid_until, u64::MAX) + outage + node_timeout;
+            let (start, valid_until) = (Instant::now(), Instant::now() + validity);
+            let failed = renewal.next(valid_until, u64::MAX, start) + outage + node_timeout;
             renewal.retry(failed, valid_until, u64::MAX) < valid_until
         };
         let seconds = validities.map(|validity| {
