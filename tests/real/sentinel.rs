@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::future::IntoFuture as _;
+use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::{Either, join_all, select};
 use quorate::backend::Vote;
 use quorate::redis::builder;
 use quorate::redis::redis::{ClientTlsConfig, TlsCertificates};
@@ -403,8 +404,10 @@ fn c3_one_stale_sentinel_ends_no_connection_to_a_primary_that_hangs() {
                 until("a second round", || asked() >= before + 3).await;
                 primary.resume();
             };
-            let ((), acquired) = join(resumed, acquire(&*node, &claim)).await;
-            assert_eq!(acquired.unwrap(), Vote::Granted);
+            match select(pin!(acquire(&*node, &claim)), pin!(resumed)).await {
+                Either::Left((early, _)) => panic!("it settled before its reply: {early:?}"),
+                Either::Right(((), acquired)) => assert_eq!(acquired.await.unwrap(), Vote::Granted),
+            }
             assert_eq!(release(&*node, &claim).await.unwrap(), Vote::Granted);
         }
         assert_eq!(primary.keys(), [""; 0]);
