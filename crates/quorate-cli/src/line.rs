@@ -20,7 +20,9 @@ struct Cleared;
 
 impl Drop for Cleared {
     fn drop(&mut self) {
-        say::text("\r\x1b[K".to_owned());
+        if !say::is_behind() {
+            say::text("\r\x1b[K".to_owned());
+        }
     }
 }
 
@@ -44,7 +46,8 @@ pub(crate) async fn show(
         // A line that wraps cannot be rewritten.
         let size = tcgetwinsize(io::stderr()).ok().filter(|size| size.ws_col > 0);
         cut(&mut line, size.map_or(usize::MAX, |size| usize::from(size.ws_col) - 1));
-        if say::settle(Duration::ZERO) {
+        // Over what a person types, it would be in the way.
+        if !say::is_behind() && say::settle(Duration::ZERO) {
             say::text(format!("\r\x1b[K{line}"));
         }
         sleep(EVERY).await;

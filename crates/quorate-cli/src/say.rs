@@ -12,6 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 use serde_json::Value;
 
 use crate::exit::{Failure, UNWRITTEN};
@@ -49,6 +51,11 @@ pub(crate) fn text(text: String) {
 fn write(text: String) {
     let _ = io::stderr().write_all(text.as_bytes());
     UNSAID.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Whether another job has our terminal, which is standard error.
+pub(crate) fn is_behind() -> bool {
+    tcgetpgrp(io::stderr()).is_ok_and(|front| front != getpgrp())
 }
 
 /// Waits until all texts are written, at most for `limit`, and returns whether they are. Blocks the thread.

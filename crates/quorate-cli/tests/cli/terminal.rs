@@ -107,6 +107,39 @@ fn x9_a_line_on_a_terminal_says_who_holds_it_and_for_how_long() {
     assert!(text.ends_with("\r\x1b[K"), "{text:?}");
 }
 
+/// Runs `quorate` as a background job of a shell, whose terminal this becomes.
+#[cfg(target_os = "linux")]
+fn spawn_behind(terminal: &Terminal, dir: &Dir, nodes: &Nodes, job: &str) -> Child {
+    use crate::support::{QUORATE, with_nodes};
+
+    let mut command = Command::new("setsid");
+    let script = format!(r#"set -m; "$0" {job} & wait $!"#);
+    command.args(["--ctty", "bash", "-c", &script, QUORATE]);
+    terminal.spawn(with_nodes(command, dir, &nodes.addresses()))
+}
+
+/// The person types there, and does something else.
+#[cfg(target_os = "linux")]
+#[test]
+fn x9_a_background_job_draws_no_line() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let (behind, mut front) = (Terminal::open(), Terminal::open());
+    take(nodes, "lock");
+    let job = spawn_behind(&behind, dir, nodes, "run --wait 1h lock -- true");
+    wait_for_a_waiter(nodes, "lock");
+    // This one began later, and has drawn two lines.
+    let mut command = quorate(dir, &nodes.addresses());
+    command.args(["run", "--wait", "1h", "lock", "--", "true"]);
+    let waiting = front.spawn(command);
+    front.wait_for("s of 3600 s\r\x1b[Klock: held by ");
+    delete(nodes, "lock");
+    assert_eq!([code(job), code(waiting)], [Some(0); 2]);
+    let Terminal { slave, printed, mut text, .. } = behind;
+    drop(slave);
+    printed.iter().for_each(|more| text += &String::from_utf8_lossy(&more));
+    assert!(!text.contains("waiting for") && !text.contains("\x1b[K"), "{text:?}");
+}
+
 /// INT, QUIT and TSTP are the terminal's; all others go to all of the command.
 #[test]
 fn x2_on_a_terminal_the_command_stays_in_our_group_and_all_of_it_is_signalled() {
