@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
-use rustix::termios::tcgetpgrp;
+use rustix::termios::{LocalModes, tcgetattr, tcgetpgrp};
 use serde_json::Value;
 
 use crate::exit::{Failure, UNWRITTEN};
@@ -49,13 +49,21 @@ pub(crate) fn text(text: String) {
 }
 
 fn write(text: String) {
-    let _ = io::stderr().write_all(text.as_bytes());
+    // Such a terminal would stop us, and the command with us.
+    if !(is_behind() && is_for_front_only()) {
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
     UNSAID.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Whether another job has our terminal, which is standard error.
 pub(crate) fn is_behind() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|front| front != getpgrp())
+}
+
+/// Whether standard error is a terminal that stops a job that prints in the background: `stty tostop`.
+fn is_for_front_only() -> bool {
+    tcgetattr(io::stderr()).is_ok_and(|set| set.local_modes.contains(LocalModes::TOSTOP))
 }
 
 /// Waits until all texts are written, at most for `limit`, and returns whether they are. Blocks the thread.

@@ -140,6 +140,19 @@ fn x9_a_background_job_draws_no_line() {
     assert!(!text.contains("waiting for") && !text.contains("\x1b[K"), "{text:?}");
 }
 
+/// `stty tostop`: a job that prints in the background is stopped.
+#[cfg(target_os = "linux")]
+#[test]
+fn x9_a_terminal_that_stops_a_background_job_that_prints_stops_nothing() {
+    let (nodes, dir, terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
+    let set =
+        Command::new("stty").arg("tostop").stdin(terminal.slave.try_clone().unwrap()).status();
+    assert!(set.unwrap().success());
+    // It prints before the command begins, and at the end.
+    let job = spawn_behind(&terminal, dir, nodes, "run -v lock -c 'echo ran > ran'");
+    assert_eq!((code(job), &*dir.read("ran")), (Some(0), "ran\n"));
+}
+
 /// INT, QUIT and TSTP are the terminal's; all others go to all of the command.
 #[test]
 fn x2_on_a_terminal_the_command_stays_in_our_group_and_all_of_it_is_signalled() {
