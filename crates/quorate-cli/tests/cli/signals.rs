@@ -172,6 +172,22 @@ fn x3_a_signal_that_was_ignored_stays_ignored() {
     assert_eq!(started.done().code(), Some(5));
 }
 
+/// `exec` of std makes it deadly again.
+#[cfg(target_os = "linux")]
+#[test]
+fn x3_pipe_is_ignored_by_the_command_only_if_that_begins_so() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let show = ["grep", "SigIgn", "/proc/self/status"];
+    for (begin, is_ignored) in [(&[][..], 0), (&["env", "--ignore-signal=PIPE"], 1)] {
+        let mut command = std::process::Command::new("env");
+        command.args(["--ignore-signal=PIPE", QUORATE, "run", "lock", "--"]);
+        command.args(begin).args(show);
+        let shown = Started::spawn(with_nodes(command, dir, &nodes.addresses()), dir).done().out;
+        let mask = u64::from_str_radix(shown.split_whitespace().last().unwrap(), 16).unwrap();
+        assert_eq!(mask >> 12 & 1, is_ignored, "PIPE is the signal 13");
+    }
+}
+
 /// A shell has its background jobs ignore the keys of the terminal. A `kill` is no key.
 #[cfg(target_os = "linux")]
 #[test]
