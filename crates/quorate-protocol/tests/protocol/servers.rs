@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use quorate_core::BackendErrorKind;
 use quorate_core::backend::{
-    AcquireOptions, ExtendOptions, LockBackend, Mode, Operation, ReleaseOptions, Revoke, Vote,
+    AcquireOptions, CallReply, ExtendOptions, LockBackend, Mode, Operation, ReleaseOptions, Revoke,
+    Vote,
 };
 use quorate_protocol::Value;
 use tokio::time::sleep;
@@ -69,6 +70,49 @@ async fn a_release_uses_the_compare_and_delete_of_the_server() {
                 assert_eq!(fake.sent().len(), before, "it is known, so nothing is sent");
             }
         }
+    }
+}
+
+/// A revoke may have put its mark in place of the token. The command compares with one value, a script with both.
+#[tokio::test(start_paused = true)]
+async fn a_release_of_what_was_held_that_finds_no_token_runs_the_script() {
+    let (found, none) = (Vote::Granted, Vote::Refused);
+    for (was_held, has_scripts, voted, sent) in [
+        (false, true, none, &["DELIFEQ"][..]),
+        (true, true, found, &["DELIFEQ", "EVALSHA"]),
+        (true, false, none, &["DELIFEQ"]),
+    ] {
+        let (fake, node) = on(move |parts| match parts[0].as_str() {
+            "DELIFEQ" => Some(Value::Int(0)),
+            "EVAL" | "EVALSHA" if !has_scripts => error("NOPERM User joe may not"),
+            _ => None,
+        });
+        let mut options = ReleaseOptions::default();
+        options.was_held = was_held;
+        let answer = begin(&node, Operation::Release(claim(&["k"]), options)).await;
+        assert_eq!(vote(answer).unwrap(), voted, "{was_held}, {has_scripts}");
+        assert_eq!(commands(&fake), sent);
+    }
+}
+
+/// What a server replies, how a look votes, and whether a watch finds the key held. `None`: it is unknown.
+#[tokio::test(start_paused = true)]
+async fn a_key_of_another_type_is_held_by_another_and_other_errors_say_nothing() {
+    let (granted, refused) = (Some(Vote::Granted), Some(Vote::Refused));
+    let text = |text: &str| Value::Text(text.into());
+    for (reply, looked, watched) in [
+        (text(&"ab".repeat(20)), granted, Some(true)),
+        (text("of another"), refused, Some(true)),
+        (Value::Nil, refused, Some(false)),
+        (Value::Error("WRONGTYPE It is a list".into()), refused, Some(true)),
+        (Value::Error("LOADING Its data".into()), None, None),
+    ] {
+        let (_, node) = on(move |parts| (parts[0] == "GET").then(|| reply.clone()));
+        let look = begin(&node, Operation::Look(claim(&["k"]))).await;
+        assert_eq!(vote(look).ok(), looked);
+        let watch = begin(&node, Operation::Watch { key: key("k"), entry: None }).await;
+        let found = watch.ok().map(|reply| matches!(reply, CallReply::Watched(true)));
+        assert_eq!(found, watched);
     }
 }
 
