@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use quorate_core::backend::{CallReply, CallResult, Operation, Vote};
 use quorate_core::runtime::TokioRuntime;
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Dial as _, Limits, RedisNode, Value, exchange, handshake};
+use quorate_protocol::{Dial as _, Limits, Push, RedisNode, SILENT, Value, exchange, handshake};
 use tokio::time::{Instant, sleep};
 
 use crate::calls::{
@@ -298,6 +298,39 @@ async fn what_is_in_flight_on_a_closed_connection_has_the_reply_limit() {
     begin(&node, acquire("next")).await.unwrap();
     assert_eq!(fake.connects(), 2);
     drop(kept);
+}
+
+/// As the primary of a group that fails over: no reply will come, long before the reply limit.
+#[tokio::test(start_paused = true)]
+async fn a_silent_connection_is_over_once_its_address_leads_to_another_server() {
+    let (fake, node) = pair();
+    fake.set(|state| state.has_moved = Some(false));
+    begin(&node, acquire("first")).await.unwrap();
+    fake.hold(true);
+    let start = Instant::now();
+    let mut lost = begin(&node, acquire("lost"));
+    sleep(3 * SILENT).await;
+    assert!((&mut lost).now_or_never().is_none(), "it is the same server");
+    fake.set(|state| state.has_moved = Some(true));
+    assert!(is_lost(&lost.await));
+    assert!(start.elapsed() < REPLY_LIMIT);
+    fake.hold(false);
+    begin(&node, acquire("next")).await.unwrap();
+    assert_eq!(fake.connects(), 2);
+}
+
+/// What a server pushes comes over the connection that a reply is awaited on.
+#[tokio::test(start_paused = true)]
+async fn a_connection_on_which_pushes_come_is_not_over() {
+    let (fake, node) = held();
+    let call = begin(&node, acquire("k"));
+    for _ in 0..4 {
+        sleep(REPLY_LIMIT / 2).await;
+        fake.push(Push::AllKeys);
+    }
+    fake.settle();
+    assert_eq!(vote(call.await).unwrap(), Vote::Granted);
+    assert_eq!(fake.connects(), 1);
 }
 
 /// A node that is slow, and replies, keeps its connection.

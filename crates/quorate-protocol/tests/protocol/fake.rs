@@ -28,6 +28,8 @@ pub(crate) struct State {
     pub(crate) misses_flushes: bool,
     pub(crate) is_resp2: bool,
     pub(crate) replies_twice: bool,
+    /// Whether the address leads to another server by now; `None` if it never can.
+    pub(crate) has_moved: Option<bool>,
     script: Script,
 }
 
@@ -159,6 +161,14 @@ impl Dial for Fake {
 
     fn pushes_flushes(&self) -> bool {
         !self.lock().misses_flushes
+    }
+
+    fn can_move(&self) -> bool {
+        self.lock().has_moved.is_some()
+    }
+
+    async fn has_moved(&self, _: &FakeConnection) -> bool {
+        self.lock().has_moved == Some(true)
     }
 
     async fn connect(
