@@ -8,7 +8,7 @@ use quorate_core::backend::{AcquireOptions, Entry, LockBackend, Vote};
 use quorate_protocol::{Push, Value};
 use tokio::time::{sleep, timeout};
 
-use crate::calls::{TICK, TTL, claim, key, on, pair, runtime};
+use crate::calls::{TICK, TTL, begin, claim, hint, key, on, pair, runtime};
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_registered_before_the_key_is_read() {
@@ -123,6 +123,17 @@ async fn a_watch_connection_is_closed_when_nobody_waits() {
     assert!(!fake.is_connected());
     assert!(node.watch(&key("k"), None).await.unwrap().is_held());
     assert_eq!(fake.connects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_connections_of_a_node_that_is_dropped_are_closed() {
+    let (fake, node) = pair();
+    assert!(begin(&node, hint("k")).await.is_ok());
+    drop(node.watch(&key("k"), None).await.unwrap());
+    assert_eq!((fake.connects(), fake.is_connected()), (2, true));
+    drop(node);
+    sleep(TICK).await;
+    assert!(!fake.is_connected());
 }
 
 /// Without RESP3 the server would accept client tracking all the same, and push nothing.
