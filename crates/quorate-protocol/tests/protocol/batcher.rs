@@ -5,14 +5,15 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use quorate_core::LockManager;
 use quorate_core::backend::{Operation, Vote};
-use quorate_core::runtime::TokioRuntime;
+use quorate_core::runtime::{BoxFuture, EntropyError, Runtime, TokioRuntime};
 use quorate_protocol::{Limits, RedisNode, Value};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::calls::{
     TICK, acquire, begin, claim, held, hint, in_turn, is_lost, is_not_sent, on, pair, release,
@@ -26,6 +27,28 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const MAX_ACQUIRES: usize = 4096;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The paused clock of tokio. That of [`TokioRuntime`] goes on.
+#[derive(Debug)]
+struct Paused;
+
+impl Runtime for Paused {
+    fn now(&self) -> Instant {
+        tokio::time::Instant::now().into_std()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        sleep_until(deadline.into()).boxed()
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        drop(tokio::spawn(task));
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
+        TokioRuntime::new().fill_random(bytes)
+    }
+}
 
 fn names(range: Range<usize>) -> Vec<String> {
     range.map(|number| number.to_string()).collect()
@@ -80,13 +103,40 @@ async fn a_pipeline_is_bounded_in_commands_and_in_bytes() {
 #[tokio::test(start_paused = true)]
 async fn four_pipelines_are_in_flight_and_no_more() {
     let (fake, node) = held();
-    let calls = in_turn(&node, 0..7, hint).await;
+    // More than one pipeline can hold are queued.
+    let calls = in_turn(&node, 0..71, hint).await;
     assert_eq!(fake.batches(), [1, 1, 1, 1]);
     fake.settle_one();
     sleep(TICK).await;
-    assert_eq!(fake.batches(), [1, 1, 1, 1, 3]);
+    assert_eq!(fake.batches(), [1, 1, 1, 1, 64]);
+    fake.settle_one();
+    sleep(TICK).await;
+    assert_eq!(fake.batches(), [1, 1, 1, 1, 64, 3]);
     fake.settle();
     assert!(join_all(calls).await.iter().all(Result::is_ok));
+}
+
+/// The extension tells that the node answers. A release that had left at once would be unanswered after 500 ms.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_waits_for_a_full_window_has_a_node_timeout_more() {
+    let (fake, node) = pair();
+    let manager = LockManager::builder([Arc::clone(&node)]).runtime(Paused).build().unwrap();
+    let extended = manager.lock("extended").await.unwrap();
+    let released = manager.lock("released").await.unwrap();
+    fake.hold(true);
+    let extension = tokio::spawn(async move { extended.extend().await.map(|()| extended) });
+    sleep(TICK).await;
+    let _in_flight = in_turn(&node, 0..3, hint).await;
+    let before = fake.batches().len();
+    let release = tokio::spawn(released.release());
+    sleep(Duration::from_millis(400)).await;
+    assert_eq!(fake.batches().len(), before, "the window is full");
+    fake.settle_one();
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(fake.batches().len(), before + 1);
+    fake.settle();
+    assert!(extension.await.unwrap().is_ok());
+    release.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
