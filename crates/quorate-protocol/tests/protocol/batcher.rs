@@ -197,6 +197,17 @@ async fn acquires_are_bounded_and_releases_are_admitted() {
     assert!(begin(&node, acquire("k")).now_or_never().is_none());
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_has_left_makes_room_for_another() {
+    let (_fake, node) = pair();
+    for _ in 0..2 {
+        let calls = names(0..MAX_ACQUIRES);
+        let calls = calls.iter().map(|name| begin(&node, acquire(name)));
+        let calls: Vec<_> = calls.collect();
+        assert!(join_all(calls).await.iter().all(Result::is_ok));
+    }
+}
+
 /// A waiter asks such a node once a second, and gives up each time.
 #[tokio::test(start_paused = true)]
 async fn a_hung_node_keeps_nothing_of_calls_that_were_given_up() {
