@@ -6,7 +6,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use quorate::backend::Ttl;
 use quorate::error::InvalidRequest;
-use quorate::resource::Key;
 use tz::{DateTime, TimeZone};
 
 use crate::args::Period;
@@ -17,9 +16,6 @@ const LEAST_PERIOD: Duration = Duration::from_secs(1);
 
 /// The longest day of a calendar: summer time ends.
 const LONGEST_DAY: Duration = Duration::from_secs(25 * 60 * 60);
-
-/// How many keys of a lock a text shows.
-const SHOWN: usize = 3;
 
 /// The name of a lock.
 #[derive(Clone, Debug)]
@@ -88,16 +84,6 @@ impl Period {
             Self::Unix(length) => length,
             Self::LocalDay => LONGEST_DAY,
         }
-    }
-}
-
-/// The keys of a lock in front of a text, as the errors of the library have them: `a, b, c and 2 more: `.
-pub(crate) fn of(keys: &[Key]) -> String {
-    let (shown, more) = keys.split_at(keys.len().min(SHOWN));
-    let shown = shown.iter().map(Key::to_string).collect::<Vec<_>>().join(", ");
-    match more.len() {
-        0 => format!("{shown}: "),
-        more => format!("{shown} and {more} more: "),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use quorate::error::Of;
 use quorate::runtime::{Runtime as _, TokioRuntime};
 use quorate::{Lease, LeaseEnd};
 use rustix::process::Signal;
 
 use crate::child::Running;
-use crate::names::of;
 use crate::signals::Signals;
 
 /// How often what is left is killed: a process that was just born has not got the last KILL.
@@ -53,7 +53,7 @@ pub(crate) async fn supervise(
             // Asked to leave: it has the rest of the lease to stop.
             Ok(by) = lease.revoked(), if stopped.is_none() => {
                 let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
-                stopped = Some(format!("{}revoked{by}", of(lease.keys())));
+                stopped = Some(format!("{}revoked{by}", Of::new(lease.keys())));
                 Some(lease.remaining())
             }
             // A suspend of the machine ends it in time.
@@ -61,7 +61,7 @@ pub(crate) async fn supervise(
                 // A renewal has succeeded meanwhile.
                 None if lease.remaining() > kill_after => None,
                 None => {
-                    let (left, of) = (lease.remaining(), of(lease.keys()));
+                    let (left, of) = (lease.remaining(), Of::new(lease.keys()));
                     stopped = Some(format!("{of}no renewal succeeded until {left:.1?} before the end of the lease"));
                     Some(left)
                 }

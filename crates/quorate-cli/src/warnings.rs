@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use quorate::error::Answer;
+use quorate::error::{Answer, Of};
 use quorate::{BackendErrorKind, Lease, LockManager, operators::NodeReadiness};
 use tokio::time::{Instant, sleep};
 
 use crate::exit::{Failure, PERMANENT};
-use crate::names::of;
 use crate::say;
 
 /// How often the nodes and the lease are looked at, which asks no node.
@@ -84,7 +83,7 @@ impl Warnings {
             if is_at_risk && !was_at_risk && !self.is_quiet {
                 let why = lease.failed_extension();
                 let why = why.map_or_else(|| "it came too late".to_owned(), |why| why.to_string());
-                let (left, of) = (lease.remaining(), of(lease.keys()));
+                let (left, of) = (lease.remaining(), Of::new(lease.keys()));
                 say::line(format!(
                     "{of}a renewal has failed, and {left:.1?} of the lease are left: {why}"
                 ));

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::build::BuildError;
-use self::names::Of;
+pub use self::names::Of;
 pub(crate) use self::quorum_failure::Writer;
 pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
 pub use self::with::{OnceError, Stopped, WithError};

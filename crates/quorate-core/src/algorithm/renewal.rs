@@ -30,10 +30,11 @@ impl Renewal {
         let after = self.interval / 10 * 7 + scale(self.interval / 10 * 3, random);
         let at = valid_until.checked_sub(self.validity.saturating_sub(after));
         let at = at.unwrap_or(valid_until);
+        if self.interval < 100 * STEP {
+            return at;
+        }
         let beyond = at.saturating_duration_since(origin).subsec_nanos() % STEP.subsec_nanos();
-        let is_long = self.interval >= 100 * STEP;
-        let earlier = at.checked_sub(Duration::from_nanos(beyond.into()));
-        earlier.filter(|_| is_long).unwrap_or(at)
+        at.checked_sub(Duration::from_nanos(beyond.into())).unwrap_or(at)
     }
 
     /// When to try again after a renewal that failed: within a quarter of the time left, or of the

@@ -4,8 +4,17 @@ use std::fmt;
 
 use crate::resource::Key;
 
-/// The keys of a lock, in front of a text: `a, b, c and 2 more: `. Empty without a key.
-pub(super) struct Of<'a>(pub(super) &'a [Key]);
+/// The keys of a lock, for the front of a text, as errors show them: `a, b, c and 2 more: `. Empty without a key.
+#[derive(Debug)]
+pub struct Of<'a>(pub(super) &'a [Key]);
+
+impl<'a> Of<'a> {
+    /// The keys of a lock.
+    #[must_use]
+    pub const fn new(keys: &'a [Key]) -> Self {
+        Self(keys)
+    }
+}
 
 /// How many keys a text shows.
 const SHOWN: usize = 3;

@@ -35,11 +35,11 @@ pub struct QuorumFailure {
     names: Arc<[Key]>,
     nodes: Arc<[NodeAnswer]>,
     waited: Duration,
-    writer: Option<Writer>,
-    writer_label: Option<Label>,
+    /// The writer to which a reader gave way, and its label if it is of this manager.
+    writer: Option<(Writer, Option<Label>)>,
 }
 
-/// The writer to which a reader gave way.
+/// A writer to which a reader gave way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
     /// It waits for other clients.
@@ -64,7 +64,7 @@ impl QuorumFailure {
 
     /// A reader gave way to this writer. `label`: of a writer of this manager, if it has one.
     pub(crate) fn behind(self, writer: Writer, label: Option<Label>) -> Self {
-        Self { writer: Some(writer), writer_label: label, ..self }
+        Self { writer: Some((writer, label)), ..self }
     }
 
     /// The keys of the lock that was asked for: its names, behind the prefix. Empty where there is no such lock.
@@ -112,7 +112,7 @@ impl QuorumFailure {
 
     /// The label of the writer of this manager to which a reader gave way.
     pub(super) fn writer_label(&self) -> Option<&str> {
-        self.writer_label.as_ref().map(Label::as_str)
+        self.writer.as_ref()?.1.as_ref().map(Label::as_str)
     }
 
     /// The holders that the nodes named, in the order of the nodes.
@@ -127,7 +127,7 @@ impl QuorumFailure {
     /// that came later waits for the writer.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        self.nodes.is_empty() || self.writer == Some(Writer::WaitsForUs)
+        self.nodes.is_empty() || matches!(self.writer, Some((Writer::WaitsForUs, _)))
     }
 
     /// Whether more nodes than a quorum can spare fail until something is changed.
@@ -146,9 +146,10 @@ impl QuorumFailure {
     /// The holder of the lock, or of the mark: the one that a quorum named, and each node that failed.
     pub(super) fn held(&self) -> String {
         let nodes = self.nodes.len();
-        if let Some(writer) = self.writer {
-            let label = self.writer_label.as_ref();
-            let who = label.map_or_else(|| "a writer".to_owned(), |it| format!("the writer {it}"));
+        if let Some((writer, label)) = &self.writer {
+            let who = label
+                .as_ref()
+                .map_or_else(|| "a writer".to_owned(), |it| format!("the writer {it}"));
             return match writer {
                 Writer::Waits => format!("held by another client: {who} waits"),
                 Writer::WaitsForUs => {

@@ -93,6 +93,12 @@ impl World {
         Self { sim, nodes, log: Arc::default(), lacks: Capabilities::NONE }
     }
 
+    /// One node that can do everything, behind a pool, which keeps no order.
+    pub(crate) fn pool() -> Self {
+        let world = Self::complete(1);
+        Self { nodes: vec![world.nodes[0].unordered()], ..world }
+    }
+
     /// One of each kind.
     pub(crate) fn kinds(nodes: usize) -> [Self; 3] {
         Self::KINDS.map(|new| new(nodes))
@@ -189,8 +195,7 @@ impl World {
         waited: Duration,
         node_timeout: Duration,
     ) -> (Self, LockGuard, LockManager, Waits) {
-        let world = Self::complete(1);
-        let world = Self { nodes: vec![world.nodes[0].unordered()], ..world };
+        let world = Self::pool();
         let held = world.run(world.manager().lock("r").ttl(HOUR)).unwrap();
         world.inject(.., Fault::Slow(400 * MS));
         let builder = world.builder().node_timeout(node_timeout).backoff(HOUR, HOUR);

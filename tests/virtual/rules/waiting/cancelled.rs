@@ -294,8 +294,7 @@ fn w3_a_leave_never_overtakes_its_refresh() {
 #[test]
 fn w3_a_leave_waits_for_its_refresh_and_for_no_other_reply() {
     let slow = |way| Rule::new(Effect::Delay { least: way, most: way });
-    let world = World::complete(1);
-    let world = World { nodes: vec![world.nodes[0].unordered()], ..world };
+    let world = World::pool();
     let node = &world.nodes[0];
     let _held = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
     node.add_rule(slow(100 * MS).on(Operation::Watch));
@@ -318,8 +317,7 @@ fn w3_a_leave_waits_for_its_refresh_and_for_no_other_reply() {
 /// The first REFRESH hangs, and a later one comes back before it. The LEAVE behind the first is not wanted any more.
 #[test]
 fn w3_a_leave_that_was_held_back_takes_no_later_entry_away() {
-    let world = World::complete(1);
-    let world = World { nodes: vec![world.nodes[0].unordered()], ..world };
+    let world = World::pool();
     let node = &world.nodes[0];
     let held = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
     let order = Arc::<Mutex<Vec<usize>>>::default();
@@ -346,8 +344,7 @@ fn w3_a_leave_that_was_held_back_takes_no_later_entry_away() {
 /// Two are in flight when the wait is cancelled.
 #[test]
 fn w3_a_wait_is_over_when_each_refresh_over_a_pool_has_settled() {
-    let world = World::complete(1);
-    let world = World { nodes: vec![world.nodes[0].unordered()], ..world };
+    let world = World::pool();
     let node = &world.nodes[0];
     let _held = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
     let way = 3 * SECOND;
