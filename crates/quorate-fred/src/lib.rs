@@ -68,8 +68,9 @@
 //! | `SELECT` | an address with a database |
 //!
 //! The handshake of a connection tries these commands on a key of its own, `quorate:probe:…`, which is
-//! gone after it. A user who may not access that key loses nothing. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete,
-//! the first call fails with the permission that is missing. fred also sends `CLIENT ID` and `INFO` on each new
+//! gone after it, or a second later where the connection ends in between. A user who may not access that key loses
+//! nothing. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete, the first call
+//! fails with the permission that is missing. fred also sends `CLIENT ID` and `INFO` on each new
 //! connection; both may be refused.
 //!
 //! # Runtimes

@@ -25,7 +25,8 @@ pub(crate) enum Purpose {
 /// The release script alone would not get beyond its GET on a key that does not exist.
 static PROBE: Script = script!("probe");
 
-/// The beginning of a key that no other connection has. It is gone when the handshake is over, or a millisecond later.
+/// The beginning of a key that no other connection has. It is gone when the handshake is over, or a millisecond later;
+/// where the connection ends in between, after a second.
 const KEY: &str = "quorate:probe";
 
 /// Makes a new connection ready, and finds out what its server has and allows.
