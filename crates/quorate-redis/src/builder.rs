@@ -93,6 +93,9 @@ pub fn sentinel(
 /// applied to it. A call waits for a free connection for the pool's `connection_timeout`, 30 s by
 /// default, and not beyond the cleanup bound. So does the first call after all connections
 /// have ended, if no other can be made.
+///
+/// All connections have to lead to one server. Where a pool replaces them one by one and its address leads to another server by
+/// then, that is found with the next call that fails; until then that server can vote twice, if it is a node of its own too.
 #[must_use]
 pub fn from_pool<M>(name: impl Into<String>, pool: bb8::Pool<M>) -> PooledNode
 where
