@@ -14,6 +14,10 @@ use crate::value::{Push, Value, no_reply, read};
 /// How long no reply has come when [`Dial::has_moved`] is asked, and between two questions.
 pub const SILENT: Duration = Duration::from_millis(500);
 
+/// How old a connection is at least before the word of its server that it is a replica, or that it releases nothing, ends
+/// it: else a node that stays so would get a new connection with each call.
+pub const LEAST_LIFE: Duration = Duration::from_secs(1);
+
 /// Makes one connection, and the next one after it has ended.
 pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// A connection of this client.

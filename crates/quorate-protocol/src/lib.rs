@@ -51,7 +51,7 @@ pub use address::{ConnectError, Scheme, without_secrets};
 pub use batcher::Limits;
 pub use carrier::Carrier;
 pub use command::{Command, Parts, parts};
-pub use connection::{Connection, Dial, SILENT, within};
+pub use connection::{Connection, Dial, LEAST_LIFE, SILENT, within};
 pub use connections::Connections;
 pub use credentials::{CredentialSource, Credentials};
 pub use error_reply::{HUNG_UP, error_of_reply, lacks_resp3};

@@ -13,7 +13,7 @@ use quorate_core::backend::{Call, CallReply, CallResult, Capabilities, NotSent, 
 use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{
-    Carrier, Connection as _, Dial as _, Features, SILENT, exchange, handshake,
+    Carrier, Connection as _, Dial as _, Features, LEAST_LIFE, SILENT, exchange, handshake,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
@@ -300,9 +300,6 @@ fn known(features: &Known) -> MutexGuard<'_, Option<Features>> {
 
 /// How long the reply to a call that was given up is awaited. With it, the connection goes back to the pool.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// For how long a replica gets no more new connections than the pool has.
-const LEAST_LIFE: Duration = Duration::from_secs(1);
 
 /// For how long a failed connect is not tried again.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::shared::Shared;
 use crate::command::Command as _;
-use crate::connection::{Connection, Dial, SILENT};
+use crate::connection::{Connection, Dial, LEAST_LIFE, SILENT};
 use crate::features::Features;
 use crate::handshake::{Purpose, loads};
 use crate::operation::{self, Form, Step};
@@ -352,10 +352,6 @@ impl<D: Dial> Serving<'_, D> {
         self.timer = due.map(|due| Box::pin(sleep_until(due)));
     }
 }
-
-/// How old a connection is at least before the word of its server that it is a replica, or that it releases nothing, ends
-/// it: else a node that stays so would get a new connection with each call.
-const LEAST_LIFE: Duration = Duration::from_secs(1);
 
 /// Pipelines in flight.
 const WINDOW: usize = 4;
