@@ -43,6 +43,7 @@ async fn all(
     let _two = locks.permit("api", 5).several(2).await?;
 
     let _fenced = locks.lock("orders:42").wait_forever().auto_renew().fenced().await?;
+    let _like_etcd = locks.lock("orders:42").ttl(ttl).wait_forever().auto_renew().fenced().await?;
     let guard = locks.lock("orders:42").fenced().await?;
     println!("{:?} {:?}", guard.keys(), guard.fencing_token());
     println!("{:?} {:?}", guard.remaining(), guard.valid_until());

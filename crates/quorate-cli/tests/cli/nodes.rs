@@ -36,6 +36,7 @@ fn nodes_says_of_each_server_what_is_wrong_and_what_to_do() {
     let state = || clustered.cli(&["CLUSTER", "INFO"]).text();
     eventually("a cluster of one server", || state().contains("cluster_state:ok"));
     let each_second = persistent().config("appendfsync", &["everysec"]).start();
+    let on_rewrite = persistent().config("no-appendfsync-on-rewrite", &["yes"]).start();
     let forgets = RedisServer::start();
     let no_redis = Peer::raw(|mut stream| {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
@@ -81,7 +82,14 @@ fn nodes_says_of_each_server_what_is_wrong_and_what_to_do() {
             each_second.address(),
             vec![
                 "forgets its locks when it restarts (appendfsync everysec); set appendonly yes and \
-                 appendfsync always, or a restart guard",
+                 appendfsync always (no-appendfsync-on-rewrite no), or a restart guard",
+                has_forgotten,
+            ],
+        ),
+        (
+            on_rewrite.address(),
+            vec![
+                "forgets its locks when it restarts (appendfsync always, no-appendfsync-on-rewrite yes); set",
                 has_forgotten,
             ],
         ),

@@ -1,6 +1,6 @@
 //! A node's description of itself.
 //!
-//! `CONFIG GET appendfsync` comes first, since no script may run it. A script reads `INFO`, and the quarantine and the
+//! `CONFIG GET *appendfsync*` comes first, since no script may run it. A script reads `INFO`, and the quarantine and the
 //! epoch of the restart guard. Where it may not, `INFO` alone is asked for: there the guard cannot run either.
 
 use std::sync::Arc;
@@ -37,16 +37,30 @@ pub(super) fn command<C: Command>(by: By) -> C {
     DESCRIBE.run::<C>(by, 2, QUARANTINE.len() + EPOCH.len()).arg(QUARANTINE).arg(EPOCH)
 }
 
-/// When the log is written to the disk.
+/// When the log is written to the disk: `appendfsync` and `no-appendfsync-on-rewrite`, by a pattern, since several names need
+/// Redis 7.
 pub(super) fn fsync<C: Command>() -> C {
-    C::new("CONFIG", 16).arg("GET").arg("appendfsync")
+    C::new("CONFIG", 16).arg("GET").arg("*appendfsync*")
 }
 
-/// The reply to that; `None` if the user may not ask.
+/// The reply to that; `None` if the user may not ask. Where the log may wait for a rewrite, `always` is not all.
 pub(super) fn of_fsync(reply: &Value) -> Option<Arc<str>> {
     let Value::List(list) = reply else { return None };
-    let [_, Value::Text(value)] = list.as_slice() else { return None };
-    std::str::from_utf8(value).ok().map(Arc::from)
+    let of = |wanted: &str| {
+        list.chunks_exact(2).find_map(|pair| match pair {
+            [Value::Text(name), Value::Text(value)] if name == wanted.as_bytes() => {
+                str::from_utf8(value).ok()
+            }
+            _ => None,
+        })
+    };
+    let fsync = of("appendfsync")?;
+    let waits = of("no-appendfsync-on-rewrite") == Some("yes");
+    Some(if waits {
+        format!("{fsync}, no-appendfsync-on-rewrite yes").into()
+    } else {
+        fsync.into()
+    })
 }
 
 /// `INFO` alone.

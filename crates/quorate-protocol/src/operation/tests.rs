@@ -145,7 +145,7 @@ fn each_operation_has_its_command() {
         (Operation::Inspect { key: key("k") }, "EVALSHA 1 k"),
         (revoke(Revoke::replace(claim(&["k"]).token().clone())), "EVALSHA 1 k TOKEN"),
         (revoke(Revoke::delete()), "EVALSHA 1 k "),
-        (Operation::Describe, "CONFIG GET appendfsync"),
+        (Operation::Describe, "CONFIG GET *appendfsync*"),
         (Operation::ServerId, "INFO server"),
     ] {
         assert_eq!(sent(first(&operation, &features(None))).0, expected);
@@ -402,9 +402,34 @@ const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_
                     maxmemory_policy:noeviction\r\naof_enabled:1\r\nrole:master\r\n\
                     master_replid2:00\r\nsecond_repl_offset:-1\r\ncluster_enabled:0\r\n";
 
-/// The reply to `CONFIG GET appendfsync`.
+/// The reply to `CONFIG GET *appendfsync*`.
+fn config(words: &[&str]) -> Value {
+    Value::List(words.iter().map(|text| Value::Text((*text).into())).collect())
+}
+
 fn fsync() -> Value {
-    Value::List(["appendfsync", "always"].map(|text| Value::Text(text.into())).to_vec())
+    config(&["no-appendfsync-on-rewrite", "no", "appendfsync", "always"])
+}
+
+#[test]
+fn a_log_that_is_not_on_the_disk_during_a_rewrite_keeps_no_writes() {
+    const ALWAYS: [&str; 2] = ["appendfsync", "always"];
+    let on_rewrite = |value| ["no-appendfsync-on-rewrite", value];
+    let late = "always, no-appendfsync-on-rewrite yes";
+    for (words, shown, keeps) in [
+        (ALWAYS.to_vec(), Some("always"), true),
+        ([on_rewrite("no"), ALWAYS].concat(), Some("always"), true),
+        ([on_rewrite("yes"), ALWAYS].concat(), Some(late), false),
+        ([ALWAYS, on_rewrite("yes")].concat(), Some(late), false),
+        ([ALWAYS, on_rewrite("no")].concat(), Some("always"), true),
+        (on_rewrite("no").to_vec(), None, false),
+        (vec![], None, false),
+    ] {
+        let script = Value::List(vec![Value::Int(-2), Value::Text(INFO.into()), Value::Nil]);
+        let (told, _) = described(&mut features(None), vec![config(&words), script]);
+        assert_eq!(told.fsync.as_deref(), shown, "{words:?}");
+        assert_eq!(told.keeps_writes(), Some(keeps), "{words:?}");
+    }
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub struct Description {
     pub eviction: Option<Arc<str>>,
     /// Whether the node writes its data to a log on its disk (`appendonly`).
     pub is_append_only: Option<bool>,
-    /// When that log is on the disk (`appendfsync`). With `always`: before the node answers.
+    /// When that log is on the disk (`appendfsync`). With `always`: before the node answers. Any other text, such as
+    /// `always, no-appendfsync-on-rewrite yes`: at times later.
     pub fsync: Option<Arc<str>>,
     /// For how long the [restart guard](crate::RestartGuard) keeps the node from voting.
     ///

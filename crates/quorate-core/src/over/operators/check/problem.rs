@@ -44,7 +44,8 @@ pub enum Problem {
     Full,
     /// The node answers before a write is on its disk, and no [restart guard](crate::RestartGuard) is set.
     #[error(
-        "forgets its locks when it restarts ({setting}); set appendonly yes and appendfsync always, or a restart guard"
+        "forgets its locks when it restarts ({setting}); set appendonly yes and appendfsync always \
+         (no-appendfsync-on-rewrite no), or a restart guard"
     )]
     Forgets {
         /// The setting that makes it forget.
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_node_without_a_guard_forgets_unless_each_write_is_on_its_disk() {
-        let fix = "set appendonly yes and appendfsync always, or a restart guard";
+        let fix = "set appendonly yes and appendfsync always (no-appendfsync-on-rewrite no), or a restart guard";
         for (is_append_only, fsync, setting) in [
             (Some(true), Some("always"), None),
             (Some(true), Some("everysec"), Some("appendfsync everysec")),
