@@ -143,7 +143,7 @@ impl<'a> Rounds<'a> {
         match attempt.first().await.ok_or(LockError::Closed)? {
             Ok(()) => {
                 // Not before: the win may never be taken.
-                if self.wanted.is_renewed() {
+                if self.wanted.wishes.is_renewed {
                     attempt.renew();
                 }
                 Ok(Round::Won)
