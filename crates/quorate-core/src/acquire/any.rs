@@ -41,7 +41,15 @@ pub(super) async fn acquire(
     wanted: &Wanted,
     set: &Arc<NameSet>,
 ) -> Result<Arc<Attempt>, LockError> {
-    let mut choice = Choosing::new(Rounds::new(manager, wanted), set);
+    let mut choice = Choosing {
+        rounds: Rounds::new(manager, wanted),
+        set,
+        set_ticket: None,
+        is_fast_over: false,
+        tried: Vec::new(),
+        busy: Vec::new(),
+        is_local: false,
+    };
     while let Some(key) = choice.next_key().await? {
         match choice.rounds.run(Arc::from([key])).await? {
             Round::Won => {
@@ -75,19 +83,7 @@ struct Choosing<'a> {
     is_local: bool,
 }
 
-impl<'a> Choosing<'a> {
-    const fn new(rounds: Rounds<'a>, set: &'a Arc<NameSet>) -> Self {
-        Self {
-            rounds,
-            set,
-            set_ticket: None,
-            is_fast_over: false,
-            tried: Vec::new(),
-            busy: Vec::new(),
-            is_local: false,
-        }
-    }
-
+impl Choosing<'_> {
     fn wait(&self) -> Option<Arc<RemoteWait>> {
         self.set_ticket.as_ref().and_then(Ticket::wait)
     }
@@ -154,7 +150,7 @@ impl<'a> Choosing<'a> {
                 Some(Ok(ticket)) => {
                     // The wait of a task that wanted this name alone, and gave up.
                     ticket.cancel_wait(cluster.now());
-                    let key = ticket.key().clone();
+                    let key = ticket.key.clone();
                     self.rounds.turn = Turn::of(ticket, self.set);
                     return Ok(Some(key));
                 }
@@ -227,7 +223,7 @@ impl<'a> Choosing<'a> {
         let taken = manager.take(name.clone(), false, now).await;
         if let (Err(NoTicket::Held), Some(wait)) = (&taken, wait) {
             wait.input(WaitInput::Refused);
-            if busy.iter().all(|taking| *taking.key() != name) {
+            if busy.iter().all(|taking| taking.key != name) {
                 busy.push(manager.take(name, true, now));
             }
             self.busy = take(&mut busy);

@@ -113,7 +113,7 @@ impl<'a> Rounds<'a> {
             Some(taken) => Some(taken),
             None => {
                 self.note_awaited();
-                self.was_behind_others |= taking.is_behind_others();
+                self.was_behind_others |= taking.is_behind_others;
                 manager.cluster.before(self.deadline, taking).boxed().await
             }
         };
