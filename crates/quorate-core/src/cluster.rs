@@ -62,11 +62,11 @@ impl Cluster {
     pub(crate) fn ask(self: &Arc<Self>, node: NodeId, operation: Operation, now: Instant) -> Asked {
         let is_watch = matches!(operation, Operation::Watch { .. });
         let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
-        let tag = Tag { node, number: 0, begun: now, kind, asks_server: false };
+        let tag = Tag { node, number: 0, begun: now, kind };
         let (slot, asked) = Asked::new();
         let sender = Arc::new(Settling { cluster: Arc::clone(self), slot: Arc::clone(&slot) });
         let call = Call::new(operation, tag, sender);
-        if let Err(not_sent) = self.nodes.begin(node, call, &*self.runtime, now) {
+        if let Err(not_sent) = self.nodes.begin(call, &*self.runtime) {
             slot.answered(tag, Err(not_sent.error), Some(now));
         }
         asked

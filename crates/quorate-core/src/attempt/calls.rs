@@ -31,7 +31,7 @@ impl State {
     ) {
         let (cluster, node) = (attempt.cluster(), id.node());
         let (operation, kind) = operation(attempt, node, message);
-        let tag = Tag { node, number: id.number(), begun: now, kind, asks_server: false };
+        let tag = Tag { node, number: id.number(), begun: now, kind };
         match attempt.begin_call(operation, tag) {
             Ok(silent) => {
                 if silent >= attempt.node_timeout
@@ -149,7 +149,7 @@ impl State {
 pub(super) fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Instant) -> Asking {
     let (cluster, mode) = (attempt.cluster(), attempt.claim.mode());
     let Some(node) = cluster.nodes.gates(key, now).first().copied() else { return Asking::NoGate };
-    let tag = Tag { node, number, begun: now, kind: CallKind::Waiting, asks_server: false };
+    let tag = Tag { node, number, begun: now, kind: CallKind::Waiting };
     let hint = Operation::Hint { key: key.clone(), mode };
     match attempt.begin_call(hint, tag) {
         Ok(_) => Asking::Asked,

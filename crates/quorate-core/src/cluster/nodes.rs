@@ -179,22 +179,14 @@ impl Nodes {
     ///
     /// Returns for how long the node has answered no call. The health is locked before and after the backend's
     /// `begin`, never during it. Where that panics, the call was dropped, and is lost.
-    pub(crate) fn begin(
-        &self,
-        id: NodeId,
-        mut call: Call,
-        runtime: &dyn Runtime,
-        now: Instant,
-    ) -> Result<Duration, NotSent> {
+    pub(crate) fn begin(&self, mut call: Call, runtime: &dyn Runtime) -> Result<Duration, NotSent> {
+        let Tag { node: id, begun: now, kind, .. } = call.tag;
         let node = &self.nodes[id.index()];
         let silent = {
             let mut health = self.health(id);
-            if call.sets_ttl()
+            call.asks_server = kind.sets_ttl()
                 && health.server == Server::Unknown
-                && node.capabilities.contains(Capabilities::SERVER_ID)
-            {
-                call.set_asks_server();
-            }
+                && node.capabilities.contains(Capabilities::SERVER_ID);
             health.begin(now)
         };
         let backend = Arc::clone(&node.backend);
