@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Attempt, Effects, State, set_bit};
 use crate::algorithm::attempt::{CallId, Message, NodeSet, Outcome};
@@ -45,14 +45,8 @@ impl State {
             }
             Err(not_sent) => {
                 let change = cluster.nodes.note_silent(node, now);
-                self.handle_outcome(
-                    attempt,
-                    &tag,
-                    Outcome::NotSent(not_sent.error),
-                    change,
-                    now,
-                    effects,
-                );
+                let outcome = Outcome::NotSent(not_sent.error);
+                self.handle_outcome(attempt, &tag, outcome, change, now, effects);
             }
         }
     }
@@ -86,11 +80,8 @@ impl State {
         effects: &mut Effects,
     ) {
         if telemetry::IS_ON {
-            let (latency, kind, node) =
-                (now.saturating_duration_since(tag.begun), tag.kind, tag.node);
-            let outcome = outcome.clone();
-            effects
-                .tell(move |attempt| tell_settled(attempt, node, kind, outcome, latency, change));
+            let (tag, outcome) = (*tag, outcome.clone());
+            effects.tell(move |attempt| tell_settled(attempt, &tag, outcome, change, now));
         }
         if tag.kind == CallKind::Release {
             set_bit(&attempt.queued, tag.node, false);
@@ -187,12 +178,12 @@ fn operation(attempt: &Attempt, node: NodeId, message: Message) -> (Operation, C
 
 fn tell_settled(
     attempt: &Attempt,
-    node: NodeId,
-    kind: CallKind,
+    tag: &Tag,
     outcome: Outcome<BackendError, Option<Holder>>,
-    latency: Duration,
     change: Change,
+    now: Instant,
 ) {
+    let latency = now.saturating_duration_since(tag.begun);
     let (vote, error) = match outcome {
         Outcome::Granted(_) => ("granted", None),
         Outcome::Refused(_) | Outcome::Marked(_) => ("refused", None),
@@ -201,7 +192,7 @@ fn tell_settled(
         }
     };
     let vote = if latency > attempt.node_timeout { "silent" } else { vote };
-    let (node, operation) = (attempt.cluster().nodes.name(node), kind.name());
+    let (node, operation) = (attempt.cluster().nodes.name(tag.node), tag.kind.name());
     telemetry::call_settled(node, operation, vote, Some(latency), error.as_ref());
     match (change, &error) {
         (Change::None, _) => {}
