@@ -246,25 +246,18 @@ impl Nodes {
         Settled { result, change, await_back }
     }
 
-    /// Whether the node answers by its latest call, and when it did last.
-    pub(crate) fn answers(
+    /// Whether the node answers by its latest call, and when it did last. Why it does not; else why it failed last, if it
+    /// has not gone for 5 s without a failure since.
+    pub(crate) fn readiness(
         &self,
         id: NodeId,
         node_timeout: Duration,
         now: Instant,
-    ) -> (bool, Option<Instant>) {
-        self.health(id).answers(node_timeout, now)
-    }
-
-    /// Why the node does not answer; else why it failed last, if it has not gone for 5 s without a failure since.
-    pub(crate) fn last_failure(
-        &self,
-        id: NodeId,
-        node_timeout: Duration,
-        now: Instant,
-    ) -> Option<Silence> {
+    ) -> (bool, Option<Instant>, Option<Silence>) {
         let health = self.health(id);
-        health.silence(node_timeout, now).or_else(|| health.last_failure())
+        let (answers, answered) = health.answers(node_timeout, now);
+        let failure = health.silence(node_timeout, now).or_else(|| health.last_failure());
+        (answers, answered, failure)
     }
 
     /// Notes whether the node answered a question that is no call of an attempt or a wait.

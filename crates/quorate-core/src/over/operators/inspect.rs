@@ -102,10 +102,6 @@ impl Inspection {
         times_left.max_by_key(|left| left.unwrap_or(Duration::MAX)).flatten()
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.nodes.len()
-    }
-
     pub(crate) fn quorum(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
