@@ -186,10 +186,7 @@ impl fmt::Display for Capabilities {
             (Self::SHARED, "readers"),
         ];
         let names = names.into_iter().filter(|(one, _)| self.contains(*one));
-        for (index, (_, name)) in names.enumerate() {
-            write!(f, "{}{name}", if index == 0 { "" } else { ", " })?;
-        }
-        Ok(())
+        f.write_str(&names.map(|(_, name)| name).collect::<Vec<_>>().join(", "))
     }
 }
 
