@@ -76,10 +76,7 @@ impl Cluster {
     /// not wrong.
     pub(crate) fn random(&self) -> u64 {
         let mut bits = [0; 8];
-        match self.runtime.fill_random(&mut bits) {
-            Ok(()) => u64::from_ne_bytes(bits),
-            Err(_) => 0,
-        }
+        self.runtime.fill_random(&mut bits).map_or(0, |()| u64::from_ne_bytes(bits))
     }
 }
 

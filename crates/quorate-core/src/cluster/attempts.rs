@@ -173,7 +173,7 @@ impl Attempts {
         if entry.is_some() {
             all.free.push(slot);
         }
-        let is_last = all.is_empty();
+        let is_last = all.free.len() == all.entries.len();
         drop(all);
         drop(entry);
         if is_last {
@@ -224,7 +224,7 @@ impl Attempts {
 
     /// What is registered at `slot`.
     pub(crate) fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
-        self.lock().get(slot)
+        self.lock().entries[slot.0 as usize].as_ref().map(|at| Arc::clone(&at.entry))
     }
 
     /// Does what the timekeeper needs. Without any mutex.
@@ -243,15 +243,11 @@ impl Attempts {
         self.open()
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.lock().is_closed
-    }
-
     /// The output of `future`; `None` once the manager is drained or closed.
     pub(crate) async fn unless_closed<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         // Before the look, so that no change is missed.
         let closed = self.closed.listen();
-        if self.is_closed() {
+        if self.lock().is_closed {
             return None;
         }
         match select(pin!(future), closed).await {
@@ -276,10 +272,6 @@ impl Attempts {
 }
 
 impl All {
-    fn is_empty(&self) -> bool {
-        self.free.len() == self.entries.len()
-    }
-
     fn wake_before(&mut self, due: Instant) -> Wake {
         match mem::replace(&mut self.keeper, Keeper::Runs) {
             Keeper::Absent => Wake::Start,
@@ -289,10 +281,6 @@ impl All {
                 Wake::Nothing
             }
         }
-    }
-
-    fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
-        self.entries[slot.0 as usize].as_ref().map(|at| Arc::clone(&at.entry))
     }
 
     /// Takes what is due, not more than a share of each kind. Some entries that wait are over by now.
