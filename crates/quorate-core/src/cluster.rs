@@ -9,15 +9,13 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, select};
-
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::attempts::Attempts;
 use crate::cluster::nodes::Nodes;
 use crate::config::Config;
 use crate::seam::backend::{Answered, Asked, Call, CallKind, CallResult, Operation, Tag};
-use crate::seam::runtime::Runtime;
+use crate::seam::runtime::{Runtime, unless};
 
 /// The settings, the runtime, the nodes and the open attempts of one manager.
 pub(crate) struct Cluster {
@@ -43,10 +41,7 @@ impl Cluster {
         future: impl Future<Output = T>,
     ) -> Option<T> {
         let Some(deadline) = deadline else { return Some(future.await) };
-        match select(pin!(future), self.runtime.sleep_until(deadline)).await {
-            Either::Left((output, _)) => Some(output),
-            Either::Right(_) => None,
-        }
+        unless(pin!(future), self.runtime.sleep_until(deadline)).await
     }
 
     /// The output of `future`, if it resolves within `limit`.

@@ -18,13 +18,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::{Either, poll_immediate, select, select_ok};
+use futures_util::future::{poll_immediate, select_ok};
 
 use super::rounds::{Round, Rounds, in_time};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::resource::Key;
+use crate::seam::runtime::unless;
 use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::turns::tickets::{Inner, NameSet, NoTicket, Taking, Ticket, Turn};
 
@@ -191,10 +192,7 @@ impl Choosing<'_> {
             select_ok(busy.iter_mut()).await.map(|(ticket, _)| ticket)
         };
         let there = async { if is_local { pending().await } else { self.wait_at_gate().await } };
-        let given = match select(pin!(here), pin!(there)).await {
-            Either::Left((given, _)) => Some(given),
-            Either::Right(_) => None,
-        };
+        let given = unless(pin!(here), pin!(there)).await;
         if let Some(given) = given {
             if !is_local {
                 // It waits at the gate already.

@@ -24,13 +24,12 @@ use std::time::{Duration, Instant};
 use std::{iter, mem};
 
 use event_listener::{Event, EventListener};
-use futures_util::future::{Either, select};
 
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::error::QuorumFailure;
 use crate::resource::Key;
-use crate::seam::runtime::{Runtime, lock};
+use crate::seam::runtime::{Runtime, lock, unless};
 
 /// How many rounds of renewal are in flight at most, without the urgent ones.
 const RENEWALS: usize = 1024;
@@ -250,10 +249,7 @@ impl Attempts {
         if self.lock().is_closed {
             return None;
         }
-        match select(pin!(future), closed).await {
-            Either::Left((output, _)) => Some(output),
-            Either::Right(_) => None,
-        }
+        unless(pin!(future), closed).await
     }
 
     /// All that is not over.

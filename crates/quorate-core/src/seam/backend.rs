@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// For an `impl` of [`LockBackend`], whose methods are `async`.
 pub use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use futures_util::future::{Either, select, try_join};
+use futures_util::future::try_join;
 
 pub use crate::algorithm::fence::FenceHint;
 use crate::algorithm::fence::FencingToken;
@@ -30,7 +30,7 @@ pub use crate::algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use crate::algorithm::quorum::Vote;
 pub use crate::algorithm::wait::{Entry, Refreshed};
 use crate::resource::Key;
-use crate::seam::runtime::Runtime;
+use crate::seam::runtime::{Runtime, unless};
 
 pub use ask::{Asked, ask};
 pub(crate) use call::{Answered, CallKind, Tag};
@@ -325,32 +325,24 @@ async fn by_async_methods<B: LockBackend + ?Sized>(backend: Arc<B>, call: Call) 
     if let Operation::Watch { key, entry } = call.operation() {
         let push = call.push();
         let (key, entry) = (key.clone(), entry.clone());
-        let watched = {
-            let watching = pin!(backend.watch(&key, entry.as_ref()));
-            match select(watching, pin!(call.given_up())).await {
-                Either::Left((watched, _)) => watched,
-                Either::Right(_) => return,
-            }
-        };
+        let watching = backend.watch(&key, entry.as_ref());
+        let watched = unless(pin!(watching), pin!(call.given_up())).await;
         match watched {
-            Ok(watched) => {
+            Some(Ok(watched)) => {
                 call.answer(Ok(CallReply::Watched(watched.is_held())));
-                let changed = pin!(watched.changed());
-                select(changed, pin!(push.given_up())).await;
+                unless(pin!(watched.changed()), pin!(push.given_up())).await;
             }
-            Err(error) => call.answer(Err(error)),
+            Some(Err(error)) => call.answer(Err(error)),
+            None => {}
         }
         return;
     }
-    let result = {
-        let performing = AssertUnwindSafe(perform(&*backend, &call)).catch_unwind();
-        match select(pin!(performing), pin!(call.given_up())).await {
-            Either::Left((result, _)) => result,
-            Either::Right(_) => return,
-        }
-    };
+    let performing = AssertUnwindSafe(perform(&*backend, &call)).catch_unwind();
+    let result = unless(pin!(performing), pin!(call.given_up())).await;
     let panicked = |_| Err(BackendError::new(BackendErrorKind::Other, "the backend panicked"));
-    call.answer(result.unwrap_or_else(panicked));
+    if let Some(result) = result {
+        call.answer(result.unwrap_or_else(panicked));
+    }
 }
 
 async fn perform<B: LockBackend + ?Sized>(backend: &B, call: &Call) -> CallResult {
