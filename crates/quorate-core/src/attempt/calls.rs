@@ -142,10 +142,7 @@ pub(super) fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Inst
     let Some(node) = cluster.nodes.gates(key, now).first().copied() else { return Asking::NoGate };
     let tag = Tag { node, number, begun: now, kind: CallKind::Waiting };
     let hint = Operation::Hint { key: key.clone(), mode };
-    match attempt.begin_call(hint, tag) {
-        Ok(_) => Asking::Asked,
-        Err(_) => Asking::Answered,
-    }
+    if attempt.begin_call(hint, tag).is_ok() { Asking::Asked } else { Asking::Answered }
 }
 
 /// The operation of a message to a node.

@@ -157,10 +157,8 @@ impl fmt::Display for Inspection {
                         write!(f, "by {count} {}", if count == 1 { "reader " } else { "readers " })?
                     }
                 }
-                let labels: Vec<String> = readers
-                    .iter()
-                    .filter_map(|one| one.label().map(|label| format!("{label:?}")))
-                    .collect();
+                let labels = readers.iter().filter_map(|one| one.label());
+                let labels: Vec<String> = labels.map(|label| format!("{label:?}")).collect();
                 if !labels.is_empty() {
                     write!(f, "({}) ", labels.join(", "))?;
                 }

@@ -70,8 +70,7 @@ impl Reply {
     /// A refusal of an acquire that names the holder of a key.
     #[must_use]
     pub fn held_by(holder: Holder) -> Self {
-        let vote = Vote::Refused;
-        Self { holder: Some(holder), ..Self::new(vote) }
+        Self { holder: Some(holder), ..Self::new(Vote::Refused) }
     }
 }
 
