@@ -23,10 +23,10 @@ use std::sync::Arc;
 
 use futures_util::future::FutureExt;
 
-use self::wanted::Kind;
-pub(crate) use self::wanted::{Patience, Wanted, Wishes};
+pub(crate) use self::wanted::{Wanted, Wishes};
 use crate::attempt::Attempt;
 use crate::error::LockError;
+use crate::seam::backend::Mode;
 use crate::turns::tickets::Inner;
 
 /// Acquires a lock.
@@ -40,10 +40,10 @@ pub(crate) async fn acquire(
     manager: &Arc<Inner>,
     wanted: &Wanted,
 ) -> Result<Arc<Attempt>, LockError> {
-    match wanted.kind() {
-        Kind::Plain => plain::acquire(manager, wanted).await,
-        Kind::Trying => trying::acquire(manager, wanted).await,
-        Kind::AnyOf(set) => any::acquire(manager, wanted, set).boxed().await,
-        Kind::Shared => readers::acquire(manager, wanted).boxed().await,
+    match (wanted.wishes.mode, &wanted.set) {
+        (Mode::Exclusive, None) if wanted.waits() => plain::acquire(manager, wanted).await,
+        (Mode::Exclusive, None) => trying::acquire(manager, wanted).await,
+        (Mode::Exclusive, Some(set)) => any::acquire(manager, wanted, set).boxed().await,
+        (Mode::Shared, _) => readers::acquire(manager, wanted).boxed().await,
     }
 }

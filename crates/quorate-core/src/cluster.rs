@@ -9,15 +9,13 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, select};
-
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::attempts::Attempts;
 use crate::cluster::nodes::Nodes;
 use crate::config::Config;
 use crate::seam::backend::{Answered, Asked, Call, CallKind, CallResult, Operation, Tag};
-use crate::seam::runtime::Runtime;
+use crate::seam::runtime::{Runtime, unless};
 
 /// The settings, the runtime, the nodes and the open attempts of one manager.
 pub(crate) struct Cluster {
@@ -43,10 +41,7 @@ impl Cluster {
         future: impl Future<Output = T>,
     ) -> Option<T> {
         let Some(deadline) = deadline else { return Some(future.await) };
-        match select(pin!(future), self.runtime.sleep_until(deadline)).await {
-            Either::Left((output, _)) => Some(output),
-            Either::Right(_) => None,
-        }
+        unless(pin!(future), self.runtime.sleep_until(deadline)).await
     }
 
     /// The output of `future`, if it resolves within `limit`.
@@ -62,11 +57,11 @@ impl Cluster {
     pub(crate) fn ask(self: &Arc<Self>, node: NodeId, operation: Operation, now: Instant) -> Asked {
         let is_watch = matches!(operation, Operation::Watch { .. });
         let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
-        let tag = Tag { node, number: 0, begun: now, kind, asks_server: false };
+        let tag = Tag { node, number: 0, begun: now, kind };
         let (slot, asked) = Asked::new();
         let sender = Arc::new(Settling { cluster: Arc::clone(self), slot: Arc::clone(&slot) });
         let call = Call::new(operation, tag, sender);
-        if let Err(not_sent) = self.nodes.begin(node, call, &*self.runtime, now) {
+        if let Err(not_sent) = self.nodes.begin(call, &*self.runtime) {
             slot.answered(tag, Err(not_sent.error), Some(now));
         }
         asked
@@ -76,10 +71,7 @@ impl Cluster {
     /// not wrong.
     pub(crate) fn random(&self) -> u64 {
         let mut bits = [0; 8];
-        match self.runtime.fill_random(&mut bits) {
-            Ok(()) => u64::from_ne_bytes(bits),
-            Err(_) => 0,
-        }
+        self.runtime.fill_random(&mut bits).map_or(0, |()| u64::from_ne_bytes(bits))
     }
 }
 

@@ -101,7 +101,7 @@ pub fn lost<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a LeaseEnd> {
 pub enum LockError {
     /// Refusals left no quorum, or a guard or an earlier waiter of this manager is in the way. The text names the
     /// holder by its label if a quorum of nodes did, and says *done by* of a [mark](crate::LockGuard::keep).
-    #[error("{}{}", Of(.0.names()), held(.0))]
+    #[error("{}{}", Of(.0.names()), .0.held())]
     Held(QuorumFailure),
     /// No quorum granted in time, and not because of refusals alone: nodes failed or did not reply, the votes
     /// came too late, or no fencing token was agreed on. Whether the lock is held is unknown.
@@ -133,14 +133,6 @@ pub enum LockError {
     /// The manager is drained or closed.
     #[error("the lock manager is closed")]
     Closed,
-}
-
-fn held(failure: &QuorumFailure) -> String {
-    if failure.nodes().is_empty() {
-        "held by another guard or waiter of this manager".to_owned()
-    } else {
-        failure.held()
-    }
 }
 
 impl LockError {
@@ -484,10 +476,7 @@ impl AdoptError {
     /// The keys of the lock; empty where the error is about no lock.
     #[must_use]
     pub fn names(&self) -> &[Key] {
-        match self {
-            Self::Lost(failure) | Self::NoQuorum(failure) => failure.names(),
-            _ => &[],
-        }
+        self.failure().map(QuorumFailure::names).unwrap_or_default()
     }
 
     /// What each node answered, where nodes were asked.

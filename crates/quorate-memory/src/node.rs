@@ -84,20 +84,15 @@ const ABILITIES: [(Capabilities, &str); 11] = [
     (Capabilities::PUSH, "this node does not push"),
 ];
 
-/// The union of the abilities that fulfil a condition.
-fn abilities(is_meant: impl Fn(Capabilities) -> bool) -> Capabilities {
-    let meant = ABILITIES.into_iter().map(|(one, _)| one).filter(|one| is_meant(*one));
-    meant.fold(Capabilities::NONE, |all, one| all | one)
-}
-
 impl MemoryNode {
     /// A healthy, empty node.
     pub fn new(name: impl Into<String>, runtime: impl Runtime) -> Self {
+        let all = ABILITIES.into_iter().fold(Capabilities::NONE, |all, (one, _)| all | one);
         Self {
             process: Arc::new(Process::new(name.into(), Arc::new(runtime))),
             client: None,
             connection: Arc::default(),
-            capabilities: abilities(|one| one != Capabilities::PUSH),
+            capabilities: all.without(Capabilities::PUSH),
         }
     }
 
@@ -123,8 +118,7 @@ impl MemoryNode {
     /// The same node as a backend that was not built for `capabilities`.
     #[must_use]
     pub fn without(&self, capabilities: Capabilities) -> Self {
-        let is_left = |one| self.capabilities.contains(one) && !capabilities.contains(one);
-        Self { capabilities: abilities(is_left), ..self.clone() }
+        Self { capabilities: self.capabilities.without(capabilities), ..self.clone() }
     }
 
     /// The same node over a pool: calls take effect, and settle, in any order.

@@ -126,12 +126,11 @@ async fn run<D: Dial>(running: Running<D>) {
 
 /// Serves one connection until it has ended.
 async fn connect_and_serve<D: Dial>(shared: &Shared<D>) -> Result<(), BackendError> {
-    let (connection, features) = {
+    let (connection, features) =
         match select(pin!(shared.connect()), pin!(shared.has_work(false))).await {
             Either::Left((connected, _)) => connected?,
             Either::Right(_) => return Ok(()),
-        }
-    };
+        };
     let served = {
         let mut serving = Serving::new(shared, &connection, features);
         poll_fn(|context| serving.poll(context)).await

@@ -60,10 +60,8 @@ impl Features {
 
     /// Why this server cannot carry an operation out, if that is known.
     pub(crate) fn lack_of(&self, operation: &Operation) -> Option<&BackendError> {
-        if let Operation::Acquire(..) = operation
-            && self.is_denied()
-        {
-            return self.denied.as_ref();
+        if let (Operation::Acquire(..), Some(denied)) = (operation, &self.denied) {
+            return Some(denied);
         }
         let kind = discriminant(operation);
         self.lacks.iter().find(|(lacking, _)| *lacking == kind).map(|(_, error)| error)

@@ -161,12 +161,10 @@ fn names_holder(refused: Result<Value, BackendError>, info: &Value) -> bool {
 
 /// Sorts a reply. An error that concerns the whole node ends the handshake.
 fn answer(reply: Result<Value, BackendError>) -> Result<Result<Value, BackendError>, BackendError> {
+    use BackendErrorKind::{Auth, Loading};
+
     match read(Ok(reply?)) {
-        Err(error)
-            if matches!(error.kind(), BackendErrorKind::Auth | BackendErrorKind::Loading) =>
-        {
-            Err(error)
-        }
+        Err(error) if matches!(error.kind(), Auth | Loading) => Err(error),
         answer => Ok(answer),
     }
 }

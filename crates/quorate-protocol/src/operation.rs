@@ -284,7 +284,7 @@ fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Ste
 }
 
 fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features) -> CallResult {
-    let vote = match operation {
+    Ok(match operation {
         Operation::Acquire(claim, options) => {
             let reply = match (form, options.guard, options.fencing) {
                 (Form::Plain, ..) => acquire::reply_of_set(&reply)?,
@@ -293,38 +293,35 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
                 (_, None, Some(_)) => fence::reply(&reply)?,
                 (_, None, None) => acquire::reply(&reply)?,
             };
-            return Ok(named(reply, features));
+            named(reply, features)
         }
         Operation::Look(claim) if form == Form::Plain => {
-            return look::looked(claim, &reply).map(|reply| named(reply, features));
+            named(look::looked(claim, &reply)?, features)
         }
         Operation::Extend(claim, _) | Operation::Look(claim) if claim.mode() == Mode::Exclusive => {
-            return look::extended(claim, &reply).map(|reply| named(reply, features));
+            named(look::extended(claim, &reply)?, features)
         }
-        Operation::Extend(..) | Operation::Raise(..) | Operation::Release(..) => reply.vote()?,
+        Operation::Extend(..) | Operation::Raise(..) | Operation::Release(..) => {
+            voted(reply.vote()?, features)
+        }
         Operation::Hint { .. } | Operation::Leave { .. } => {
-            return queue::has_waiters(&reply).map(CallReply::Waiters);
+            CallReply::Waiters(queue::has_waiters(&reply)?)
         }
         Operation::Refresh { locks, choice, .. } => {
-            return queue::refreshed(&reply, locks.len(), *choice).map(CallReply::Refreshed);
+            CallReply::Refreshed(queue::refreshed(&reply, locks.len(), *choice)?)
         }
-        Operation::Watch { .. } => {
-            return match reply {
-                Value::Nil => Ok(CallReply::Watched(false)),
-                Value::Text(_) => Ok(CallReply::Watched(true)),
-                reply => Err(reply.unexpected("GET")),
-            };
-        }
+        Operation::Watch { .. } => match reply {
+            Value::Nil => CallReply::Watched(false),
+            Value::Text(_) => CallReply::Watched(true),
+            reply => return Err(reply.unexpected("GET")),
+        },
         Operation::Inspect { .. } | Operation::Revoke { .. } => {
-            return inspect::sighted(&reply).map(CallReply::Sighted);
+            CallReply::Sighted(inspect::sighted(&reply)?)
         }
-        Operation::Describe => {
-            return describe::of_plain(Ok(&reply), features).map(described);
-        }
-        Operation::ServerId => return features::server_id(&reply).map(CallReply::ServerId),
+        Operation::Describe => described(describe::of_plain(Ok(&reply), features)?),
+        Operation::ServerId => CallReply::ServerId(features::server_id(&reply)?),
         _ => return Err(reply.unexpected("an operation")),
-    };
-    Ok(voted(vote, features))
+    })
 }
 
 fn voted(vote: Vote, features: &Features) -> CallReply {

@@ -18,13 +18,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::{Either, poll_immediate, select, select_ok};
+use futures_util::future::{poll_immediate, select_ok};
 
 use super::rounds::{Round, Rounds, in_time};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::resource::Key;
+use crate::seam::runtime::unless;
 use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::turns::tickets::{Inner, NameSet, NoTicket, Taking, Ticket, Turn};
 
@@ -41,7 +42,15 @@ pub(super) async fn acquire(
     wanted: &Wanted,
     set: &Arc<NameSet>,
 ) -> Result<Arc<Attempt>, LockError> {
-    let mut choice = Choosing::new(Rounds::new(manager, wanted), set);
+    let mut choice = Choosing {
+        rounds: Rounds::new(manager, wanted),
+        set,
+        set_ticket: None,
+        is_fast_over: false,
+        tried: Vec::new(),
+        busy: Vec::new(),
+        is_local: false,
+    };
     while let Some(key) = choice.next_key().await? {
         match choice.rounds.run(Arc::from([key])).await? {
             Round::Won => {
@@ -75,19 +84,7 @@ struct Choosing<'a> {
     is_local: bool,
 }
 
-impl<'a> Choosing<'a> {
-    const fn new(rounds: Rounds<'a>, set: &'a Arc<NameSet>) -> Self {
-        Self {
-            rounds,
-            set,
-            set_ticket: None,
-            is_fast_over: false,
-            tried: Vec::new(),
-            busy: Vec::new(),
-            is_local: false,
-        }
-    }
-
+impl Choosing<'_> {
     fn wait(&self) -> Option<Arc<RemoteWait>> {
         self.set_ticket.as_ref().and_then(Ticket::wait)
     }
@@ -154,7 +151,7 @@ impl<'a> Choosing<'a> {
                 Some(Ok(ticket)) => {
                     // The wait of a task that wanted this name alone, and gave up.
                     ticket.cancel_wait(cluster.now());
-                    let key = ticket.key().clone();
+                    let key = ticket.key.clone();
                     self.rounds.turn = Turn::of(ticket, self.set);
                     return Ok(Some(key));
                 }
@@ -195,10 +192,7 @@ impl<'a> Choosing<'a> {
             select_ok(busy.iter_mut()).await.map(|(ticket, _)| ticket)
         };
         let there = async { if is_local { pending().await } else { self.wait_at_gate().await } };
-        let given = match select(pin!(here), pin!(there)).await {
-            Either::Left((given, _)) => Some(given),
-            Either::Right(_) => None,
-        };
+        let given = unless(pin!(here), pin!(there)).await;
         if let Some(given) = given {
             if !is_local {
                 // It waits at the gate already.
@@ -227,7 +221,7 @@ impl<'a> Choosing<'a> {
         let taken = manager.take(name.clone(), false, now).await;
         if let (Err(NoTicket::Held), Some(wait)) = (&taken, wait) {
             wait.input(WaitInput::Refused);
-            if busy.iter().all(|taking| *taking.key() != name) {
+            if busy.iter().all(|taking| taking.key != name) {
                 busy.push(manager.take(name, true, now));
             }
             self.busy = take(&mut busy);

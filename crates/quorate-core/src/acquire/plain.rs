@@ -56,7 +56,7 @@ async fn wait_for_turn(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
 async fn wait_at_gate(rounds: &Rounds<'_>) {
     rounds.await_undo_on_pools().await;
     rounds.pause_before_gate().await;
-    let (keys, label) = (&rounds.wanted.keys, rounds.wanted.label());
+    let (keys, label) = (&rounds.wanted.keys, rounds.wanted.label.clone());
     match rounds.turn.join_queue(keys, rounds.node_timeout, rounds.has_lost(), label) {
         Some((wait, seen)) => drop(wait.called(seen).await),
         None => rounds.back_off().await,

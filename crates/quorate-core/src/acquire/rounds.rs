@@ -113,7 +113,7 @@ impl<'a> Rounds<'a> {
             Some(taken) => Some(taken),
             None => {
                 self.note_awaited();
-                self.was_behind_others |= taking.is_behind_others();
+                self.was_behind_others |= taking.is_behind_others;
                 manager.cluster.before(self.deadline, taking).boxed().await
             }
         };
@@ -143,7 +143,7 @@ impl<'a> Rounds<'a> {
         match attempt.first().await.ok_or(LockError::Closed)? {
             Ok(()) => {
                 // Not before: the win may never be taken.
-                if self.wanted.is_renewed() {
+                if self.wanted.wishes.is_renewed {
                     attempt.renew();
                 }
                 Ok(Round::Won)

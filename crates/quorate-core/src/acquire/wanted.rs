@@ -13,14 +13,15 @@ use crate::seam::backend::{Capabilities, Claim, Mode};
 use crate::turns::tickets::NameSet;
 
 /// The settings of a request, unchecked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Wishes {
     pub(crate) mode: Mode,
     pub(crate) ttl: Option<Duration>,
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) fencing: bool,
     pub(crate) is_renewed: bool,
-    pub(crate) patience: Patience,
+    /// How long it waits for a holder: not at all if zero, for ever if `None`.
+    pub(crate) patience: Option<Duration>,
     /// Waits only while the lock is held: a round without a quorum is the last one.
     pub(crate) needs_quorum: bool,
     pub(crate) label: Option<Result<Label, InvalidLabel>>,
@@ -28,58 +29,15 @@ pub(crate) struct Wishes {
     pub(crate) is_choice: bool,
 }
 
-/// How long a request waits for a holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Not at all.
-    None,
-    For(Duration),
-    Forever,
-}
-
-impl Patience {
-    pub(crate) const fn of(timeout: Duration) -> Self {
-        if timeout.is_zero() { Self::None } else { Self::For(timeout) }
-    }
-}
-
-impl Wishes {
-    pub(crate) const fn new(patience: Patience) -> Self {
-        Self {
-            mode: Mode::Exclusive,
-            ttl: None,
-            hold_limit: None,
-            fencing: false,
-            is_renewed: false,
-            patience,
-            needs_quorum: false,
-            label: None,
-            is_choice: false,
-        }
-    }
-}
-
-/// The loop of a request.
-pub(super) enum Kind<'a> {
-    /// All keys, and it waits for a holder.
-    Plain,
-    /// All keys, and it waits for no holder.
-    Trying,
-    /// One of several keys.
-    AnyOf(&'a Arc<NameSet>),
-    /// All keys, together with other readers.
-    Shared,
-}
-
 /// A request, checked.
 pub(crate) struct Wanted {
     /// In sorted order.
     pub(crate) keys: Arc<[Key]>,
     /// If one of several keys is wanted.
-    set: Option<Arc<NameSet>>,
+    pub(super) set: Option<Arc<NameSet>>,
     pub(super) ttl: Ttl,
-    label: Option<Label>,
-    wishes: Wishes,
+    pub(super) label: Option<Label>,
+    pub(super) wishes: Wishes,
 }
 
 impl Wanted {
@@ -113,47 +71,27 @@ impl Wanted {
                 return Err(InvalidRequest::Readers { node });
             }
         }
-        match lacking(Capabilities::FENCING).filter(|_| wishes.fencing) {
-            Some(node) => Err(InvalidRequest::Fencing { node }),
-            None => {
-                let set = wishes.is_choice.then(|| NameSet::new(&keys)).flatten();
-                Ok(Self { keys, set, ttl, label, wishes })
-            }
+        if let Some(node) = lacking(Capabilities::FENCING).filter(|_| wishes.fencing) {
+            return Err(InvalidRequest::Fencing { node });
         }
-    }
-
-    pub(super) fn kind(&self) -> Kind<'_> {
-        match (self.wishes.mode, &self.set) {
-            (Mode::Shared, _) => Kind::Shared,
-            (Mode::Exclusive, Some(set)) => Kind::AnyOf(set),
-            (Mode::Exclusive, None) if self.waits() => Kind::Plain,
-            (Mode::Exclusive, None) => Kind::Trying,
-        }
+        let set = wishes.is_choice.then(|| NameSet::new(&keys)).flatten();
+        Ok(Self { keys, set, ttl, label, wishes })
     }
 
     /// Whether the request waits for a holder.
     pub(super) fn waits(&self) -> bool {
-        self.wishes.patience != Patience::None
+        self.wishes.patience != Some(Duration::ZERO)
     }
 
     /// When the request ends without the lock; `None` for never. One that waits for no holder has two node timeouts for
     /// all its rounds.
     pub(super) fn deadline(&self, cluster: &Cluster, start: Instant) -> Option<Instant> {
         let config = &cluster.config;
-        let timeout = match self.wishes.patience {
-            Patience::None => config.node_timeout(self.ttl).saturating_mul(2),
-            Patience::For(timeout) => timeout,
-            Patience::Forever => return None,
+        let timeout = match self.wishes.patience? {
+            Duration::ZERO => config.node_timeout(self.ttl).saturating_mul(2),
+            timeout => timeout,
         };
         Some(saturating_add(start, timeout))
-    }
-
-    pub(super) fn label(&self) -> Option<Label> {
-        self.label.clone()
-    }
-
-    pub(super) const fn needs_quorum(&self) -> bool {
-        self.wishes.needs_quorum
     }
 
     /// A claim of `keys` with a fresh token, for each attempt (C1).
@@ -163,10 +101,6 @@ impl Wanted {
             token = token.labelled(label);
         }
         Ok(Claim::new(keys, token, self.ttl).with_mode(self.wishes.mode))
-    }
-
-    pub(super) const fn is_renewed(&self) -> bool {
-        self.wishes.is_renewed
     }
 
     pub(super) fn options(

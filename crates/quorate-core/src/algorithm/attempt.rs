@@ -227,9 +227,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         };
         attempt.open_round(settings.ttl, now);
         attempt.plan_first_look(now);
-        if let Some(deadline) = settings.deadline {
-            attempt.timers.round = attempt.timers.round.min(Some(deadline));
-        }
+        attempt.timers.round = earlier(attempt.timers.round, settings.deadline);
         attempt
     }
 
@@ -282,17 +280,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.decide_lease(now);
         match self.phase {
             Phase::Adopting => self.part(now),
-            Phase::Acquiring
-            | Phase::Raising
-            | Phase::Held { .. }
-            | Phase::Extending { .. }
-            | Phase::Revoked
-            | Phase::Lapsed { .. } => self.begin_release(Owed::DROPPED, now),
             Phase::Ending(awaited) if awaited.release => {
                 self.phase = Phase::Ending(Owed::DROPPED);
                 self.timers.round = None;
             }
             Phase::Ending(_) | Phase::Detached | Phase::Over => {}
+            _ => self.begin_release(Owed::DROPPED, now),
         }
         self.decide(now);
     }
@@ -527,10 +520,9 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     #[must_use]
     pub fn open_nodes(&self) -> NodeSet {
         let owes_all = match self.phase {
-            Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked => false,
-            Phase::Adopting | Phase::Detached => false,
             Phase::Over => return NodeSet::default(),
-            _ => true,
+            Phase::Adopting | Phase::Detached => false,
+            _ => !self.is_held(),
         };
         self.select(|node| node.is_busy() || owes_all && node.owes_release())
     }

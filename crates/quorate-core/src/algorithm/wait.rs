@@ -216,15 +216,13 @@ impl WaitMachine {
     fn end(&mut self, also: Option<Entry>) {
         self.actions.retain(|action| *action != WaitAction::Attempt);
         let place = self.place.take().map(|place| place.gate);
-        let asked = match self.phase {
-            Phase::Asking { gate, .. } => Some(gate).filter(|gate| place != Some(*gate)),
-            _ => None,
-        };
+        self.actions.extend(place.map(|gate| WaitAction::Leave { gate, also }));
+        if let Phase::Asking { gate, .. } = self.phase
+            && place != Some(gate)
+        {
+            self.actions.push_back(WaitAction::Leave { gate, also: None });
+        }
         self.phase = Phase::Over;
-        let leave = |(gate, also)| WaitAction::Leave { gate, also };
-        let entries =
-            place.map(|gate| (gate, also)).into_iter().chain(asked.map(|gate| (gate, None)));
-        self.actions.extend(entries.map(leave));
     }
 }
 

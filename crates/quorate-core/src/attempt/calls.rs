@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Attempt, Effects, State, set_bit};
 use crate::algorithm::attempt::{CallId, Message, NodeSet, Outcome};
@@ -31,7 +31,7 @@ impl State {
     ) {
         let (cluster, node) = (attempt.cluster(), id.node());
         let (operation, kind) = operation(attempt, node, message);
-        let tag = Tag { node, number: id.number(), begun: now, kind, asks_server: false };
+        let tag = Tag { node, number: id.number(), begun: now, kind };
         match attempt.begin_call(operation, tag) {
             Ok(silent) => {
                 if silent >= attempt.node_timeout
@@ -45,14 +45,8 @@ impl State {
             }
             Err(not_sent) => {
                 let change = cluster.nodes.note_silent(node, now);
-                self.handle_outcome(
-                    attempt,
-                    &tag,
-                    Outcome::NotSent(not_sent.error),
-                    change,
-                    now,
-                    effects,
-                );
+                let outcome = Outcome::NotSent(not_sent.error);
+                self.handle_outcome(attempt, &tag, outcome, change, now, effects);
             }
         }
     }
@@ -86,11 +80,8 @@ impl State {
         effects: &mut Effects,
     ) {
         if telemetry::IS_ON {
-            let (latency, kind, node) =
-                (now.saturating_duration_since(tag.begun), tag.kind, tag.node);
-            let outcome = outcome.clone();
-            effects
-                .tell(move |attempt| tell_settled(attempt, node, kind, outcome, latency, change));
+            let (tag, outcome) = (*tag, outcome.clone());
+            effects.tell(move |attempt| tell_settled(attempt, &tag, outcome, change, now));
         }
         if tag.kind == CallKind::Release {
             set_bit(&attempt.queued, tag.node, false);
@@ -149,12 +140,9 @@ impl State {
 pub(super) fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Instant) -> Asking {
     let (cluster, mode) = (attempt.cluster(), attempt.claim.mode());
     let Some(node) = cluster.nodes.gates(key, now).first().copied() else { return Asking::NoGate };
-    let tag = Tag { node, number, begun: now, kind: CallKind::Waiting, asks_server: false };
+    let tag = Tag { node, number, begun: now, kind: CallKind::Waiting };
     let hint = Operation::Hint { key: key.clone(), mode };
-    match attempt.begin_call(hint, tag) {
-        Ok(_) => Asking::Asked,
-        Err(_) => Asking::Answered,
-    }
+    if attempt.begin_call(hint, tag).is_ok() { Asking::Asked } else { Asking::Answered }
 }
 
 /// The operation of a message to a node.
@@ -187,12 +175,12 @@ fn operation(attempt: &Attempt, node: NodeId, message: Message) -> (Operation, C
 
 fn tell_settled(
     attempt: &Attempt,
-    node: NodeId,
-    kind: CallKind,
+    tag: &Tag,
     outcome: Outcome<BackendError, Option<Holder>>,
-    latency: Duration,
     change: Change,
+    now: Instant,
 ) {
+    let latency = now.saturating_duration_since(tag.begun);
     let (vote, error) = match outcome {
         Outcome::Granted(_) => ("granted", None),
         Outcome::Refused(_) | Outcome::Marked(_) => ("refused", None),
@@ -201,7 +189,7 @@ fn tell_settled(
         }
     };
     let vote = if latency > attempt.node_timeout { "silent" } else { vote };
-    let (node, operation) = (attempt.cluster().nodes.name(node), kind.name());
+    let (node, operation) = (attempt.cluster().nodes.name(tag.node), tag.kind.name());
     telemetry::call_settled(node, operation, vote, Some(latency), error.as_ref());
     match (change, &error) {
         (Change::None, _) => {}

@@ -128,15 +128,13 @@ impl State {
     fn lease_lost(&mut self, attempt: &Attempt, why: End, now: Instant, effects: &mut Effects) {
         let at = now.min(attempt.end.valid_until());
         attempt.end.end(why, at);
-        self.keep_lost(
-            attempt,
-            |state| lost(why, attempt.claim.keys(), state.revoked_by(), || state.answers(attempt)),
-            now,
-            effects,
-        );
+        let keys = attempt.claim.keys();
+        let lost =
+            |state: &Self, why| lost(why, keys, state.revoked_by(), || state.answers(attempt));
+        self.keep_lost(attempt, |state| lost(state, why), now, effects);
         // Another writer may have been first.
         let (why, at) = attempt.end.ended().unwrap_or((why, at));
-        let told = lost(why, attempt.claim.keys(), self.revoked_by(), || self.answers(attempt));
+        let told = lost(self, why);
         self.lost = Some(Box::new(told.clone()));
         effects.tell(move |attempt| {
             let (keys, held) = (attempt.claim.keys(), attempt.held(at));

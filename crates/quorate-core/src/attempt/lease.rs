@@ -172,7 +172,7 @@ impl Lease {
 
     /// Extends the lease to `ttl` from now.
     pub(crate) async fn extend(&self, ttl: Ttl) -> Result<(), ExtendError> {
-        self.attempt.extend(ttl).await.map(drop)
+        self.attempt.extend(ttl).await
     }
 
     /// How long the lease was held until `now`.

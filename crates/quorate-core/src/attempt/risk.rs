@@ -41,8 +41,10 @@ impl Attempt {
         revoked.await.map_err(|_| self.lost())
     }
 
+    /// Whether the lock was revoked, or an extension failed or could not begin in time, and none has succeeded since.
     fn is_risky(&self, state: &State) -> bool {
-        self.end.is_revoked() || state.is_at_risk()
+        let is_late = state.renewal.as_ref().is_some_and(|renewal| renewal.is_late);
+        self.end.is_revoked() || state.failed().is_some() || is_late
     }
 
     /// Whether the lease is valid and at risk.
@@ -75,10 +77,5 @@ impl State {
     /// The latest extension that failed, if none has succeeded since.
     fn failed(&self) -> Option<&(RoundId, QuorumFailure)> {
         self.failed.as_deref().filter(|failed| Some(failed.0) > self.extended)
-    }
-
-    /// Whether the latest extension failed, or could not begin in time, and none has succeeded since.
-    fn is_at_risk(&self) -> bool {
-        self.failed().is_some() || self.renewal.as_ref().is_some_and(|renewal| renewal.is_late)
     }
 }

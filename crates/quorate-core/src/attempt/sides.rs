@@ -135,12 +135,12 @@ impl Attempt {
 
 /// The holder of the lease.
 impl Attempt {
-    /// Extends the lease to `ttl` from now, and returns its end.
+    /// Extends the lease to `ttl` from now.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing: the round goes on.
-    pub(crate) async fn extend(self: &Arc<Self>, ttl: Ttl) -> Result<Instant, ExtendError> {
+    pub(crate) async fn extend(self: &Arc<Self>, ttl: Ttl) -> Result<(), ExtendError> {
         let now = self.cluster().now();
         let round = self.act(now, |state| {
             self.end.check(now).is_ok().then(|| state.machine.extend(ttl, now)).flatten()
@@ -201,15 +201,13 @@ impl State {
         attempt: &Attempt,
         round: RoundId,
         now: Instant,
-    ) -> Option<Result<Instant, ExtendError>> {
+    ) -> Option<Result<(), ExtendError>> {
         // What is over stays over, however the round ended.
-        let Ok(valid_until) = attempt.end.check(now) else {
-            return Some(Err(self.lost(attempt).into()));
-        };
-        if self.extended.is_some_and(|extended| extended >= round) {
-            return Some(Ok(valid_until));
+        let is_over = attempt.end.check(now).is_err();
+        if !is_over && self.extended >= Some(round) {
+            return Some(Ok(()));
         }
-        if attempt.end.is_revoked() {
+        if is_over || attempt.end.is_revoked() {
             return Some(Err(self.lost(attempt).into()));
         }
         let (_, failure) = &**self.failed.as_ref().filter(|failed| failed.0 >= round)?;

@@ -24,13 +24,12 @@ use std::time::{Duration, Instant};
 use std::{iter, mem};
 
 use event_listener::{Event, EventListener};
-use futures_util::future::{Either, select};
 
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::error::QuorumFailure;
 use crate::resource::Key;
-use crate::seam::runtime::{Runtime, lock};
+use crate::seam::runtime::{Runtime, lock, unless};
 
 /// How many rounds of renewal are in flight at most, without the urgent ones.
 const RENEWALS: usize = 1024;
@@ -173,7 +172,7 @@ impl Attempts {
         if entry.is_some() {
             all.free.push(slot);
         }
-        let is_last = all.is_empty();
+        let is_last = all.free.len() == all.entries.len();
         drop(all);
         drop(entry);
         if is_last {
@@ -224,7 +223,7 @@ impl Attempts {
 
     /// What is registered at `slot`.
     pub(crate) fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
-        self.lock().get(slot)
+        self.lock().entries[slot.0 as usize].as_ref().map(|at| Arc::clone(&at.entry))
     }
 
     /// Does what the timekeeper needs. Without any mutex.
@@ -243,21 +242,14 @@ impl Attempts {
         self.open()
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.lock().is_closed
-    }
-
     /// The output of `future`; `None` once the manager is drained or closed.
     pub(crate) async fn unless_closed<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         // Before the look, so that no change is missed.
         let closed = self.closed.listen();
-        if self.is_closed() {
+        if self.lock().is_closed {
             return None;
         }
-        match select(pin!(future), closed).await {
-            Either::Left((output, _)) => Some(output),
-            Either::Right(_) => None,
-        }
+        unless(pin!(future), closed).await
     }
 
     /// All that is not over.
@@ -276,10 +268,6 @@ impl Attempts {
 }
 
 impl All {
-    fn is_empty(&self) -> bool {
-        self.free.len() == self.entries.len()
-    }
-
     fn wake_before(&mut self, due: Instant) -> Wake {
         match mem::replace(&mut self.keeper, Keeper::Runs) {
             Keeper::Absent => Wake::Start,
@@ -289,10 +277,6 @@ impl All {
                 Wake::Nothing
             }
         }
-    }
-
-    fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
-        self.entries[slot.0 as usize].as_ref().map(|at| Arc::clone(&at.entry))
     }
 
     /// Takes what is due, not more than a share of each kind. Some entries that wait are over by now.

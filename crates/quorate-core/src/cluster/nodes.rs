@@ -179,22 +179,14 @@ impl Nodes {
     ///
     /// Returns for how long the node has answered no call. The health is locked before and after the backend's
     /// `begin`, never during it. Where that panics, the call was dropped, and is lost.
-    pub(crate) fn begin(
-        &self,
-        id: NodeId,
-        mut call: Call,
-        runtime: &dyn Runtime,
-        now: Instant,
-    ) -> Result<Duration, NotSent> {
+    pub(crate) fn begin(&self, mut call: Call, runtime: &dyn Runtime) -> Result<Duration, NotSent> {
+        let Tag { node: id, begun: now, kind, .. } = call.tag;
         let node = &self.nodes[id.index()];
         let silent = {
             let mut health = self.health(id);
-            if call.sets_ttl()
+            call.asks_server = kind.sets_ttl()
                 && health.server == Server::Unknown
-                && node.capabilities.contains(Capabilities::SERVER_ID)
-            {
-                call.set_asks_server();
-            }
+                && node.capabilities.contains(Capabilities::SERVER_ID);
             health.begin(now)
         };
         let backend = Arc::clone(&node.backend);
@@ -254,25 +246,18 @@ impl Nodes {
         Settled { result, change, await_back }
     }
 
-    /// Whether the node answers by its latest call, and when it did last.
-    pub(crate) fn answers(
+    /// Whether the node answers by its latest call, and when it did last. Why it does not; else why it failed last, if it
+    /// has not gone for 5 s without a failure since.
+    pub(crate) fn readiness(
         &self,
         id: NodeId,
         node_timeout: Duration,
         now: Instant,
-    ) -> (bool, Option<Instant>) {
-        self.health(id).answers(node_timeout, now)
-    }
-
-    /// Why the node does not answer; else why it failed last, if it has not gone for 5 s without a failure since.
-    pub(crate) fn last_failure(
-        &self,
-        id: NodeId,
-        node_timeout: Duration,
-        now: Instant,
-    ) -> Option<Silence> {
+    ) -> (bool, Option<Instant>, Option<Silence>) {
         let health = self.health(id);
-        health.silence(node_timeout, now).or_else(|| health.last_failure())
+        let (answers, answered) = health.answers(node_timeout, now);
+        let failure = health.silence(node_timeout, now).or_else(|| health.last_failure());
+        (answers, answered, failure)
     }
 
     /// Notes whether the node answered a question that is no call of an attempt or a wait.

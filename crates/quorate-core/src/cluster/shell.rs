@@ -190,7 +190,7 @@ impl<A: Actor> Shell<A> {
     ) -> Result<Duration, NotSent> {
         let cluster = self.cluster();
         let call = Call::new(operation, tag, Arc::<Self>::clone(self));
-        cluster.nodes.begin(tag.node, call, &*cluster.runtime, tag.begun)
+        cluster.nodes.begin(call, &*cluster.runtime)
     }
 
     /// Nothing is left to await, and all calls are given up. Returns whether that is new.

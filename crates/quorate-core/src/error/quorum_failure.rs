@@ -146,10 +146,12 @@ impl QuorumFailure {
     /// The holder of the lock, or of the mark: the one that a quorum named, and each node that failed.
     pub(super) fn held(&self) -> String {
         let nodes = self.nodes.len();
+        if nodes == 0 {
+            return "held by another guard or waiter of this manager".to_owned();
+        }
         if let Some((writer, label)) = &self.writer {
-            let who = label
-                .as_ref()
-                .map_or_else(|| "a writer".to_owned(), |it| format!("the writer {it}"));
+            let who = label.as_ref().map(|label| format!("the writer {label}"));
+            let who = who.as_deref().unwrap_or("a writer");
             return match writer {
                 Writer::Waits => format!("held by another client: {who} waits"),
                 Writer::WaitsForUs => {

@@ -14,7 +14,6 @@ use crate::attempt::Attempt;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Due;
 use crate::cluster::nodes::Silence;
-use crate::seam::backend::BackendError;
 use crate::turns::tickets::Inner;
 
 /// What was left when a manager was closed.
@@ -30,8 +29,7 @@ pub struct CloseReport {
 /// Why something may be left on a node.
 #[derive(Clone, Debug)]
 enum Left {
-    NoReply,
-    Failed(BackendError),
+    Silent(Silence),
     /// It was not clean in time.
     Late,
     /// A call was given up at a cleanup bound, and a key that it may have set may still live.
@@ -56,8 +54,8 @@ impl fmt::Display for CloseReport {
         f.write_str("all released")?;
         for (name, reason) in &self.left {
             match reason {
-                Left::NoReply => write!(f, "; {name} did not answer")?,
-                Left::Failed(error) => write!(f, "; {name} failed: {error}")?,
+                Left::Silent(Silence::NoReply) => write!(f, "; {name} did not answer")?,
+                Left::Silent(Silence::Failed(error)) => write!(f, "; {name} failed: {error}")?,
                 Left::Late => write!(f, "; {name} was not clean in time")?,
                 Left::GivenUp => write!(f, "; {name} may keep a key whose call was given up")?,
             }
@@ -139,8 +137,7 @@ fn report(cluster: &Cluster, left: Vec<(NodeId, Option<Silence>)>, now: Instant)
     let nodes = &cluster.nodes;
     let left = nodes.count().ids().filter_map(|node| {
         let why = match left.iter().find(|(at, _)| *at == node) {
-            Some((_, Some(Silence::NoReply))) => Left::NoReply,
-            Some((_, Some(Silence::Failed(error)))) => Left::Failed(error.clone()),
+            Some((_, Some(silence))) => Left::Silent(silence.clone()),
             Some((_, None)) => Left::Late,
             None if nodes.may_hold(node, now) => Left::GivenUp,
             None => return None,

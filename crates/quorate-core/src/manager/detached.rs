@@ -101,11 +101,11 @@ impl DetachedLock {
         }
         let ttl = Duration::from_millis(fields.next().and_then(number).ok_or(Malformed)?);
         let ttl = Ttl::try_from(ttl).map_err(|_| Malformed)?;
-        let number = if version == VERSION { "" } else { fields.next().ok_or(Malformed)? };
-        let fencing_token = match number {
+        let fence = if version == VERSION { "" } else { fields.next().ok_or(Malformed)? };
+        let fencing_token = match fence {
             "" if version != FENCED_VERSION => None,
             _ if version == SHARED_VERSION => return Err(Malformed),
-            digits => Some(fence(digits).ok_or(Malformed)?),
+            digits => Some(number(digits).and_then(FencingToken::new).ok_or(Malformed)?),
         };
         let digits = fields.next().and_then(|digits| Token::parse(digits.as_bytes()));
         let mut token = digits.filter(|token| token.label().is_none()).ok_or(Malformed)?;
@@ -174,10 +174,6 @@ pub enum InvalidRecord {
     /// It is no record, or one of a version that is not known here.
     #[error("this is no record of a detached lock of a known version")]
     Version,
-}
-
-fn fence(digits: &str) -> Option<FencingToken> {
-    FencingToken::new(number(digits)?)
 }
 
 /// As `encode` writes it: without a sign.

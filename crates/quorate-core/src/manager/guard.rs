@@ -196,7 +196,7 @@ impl LockGuard {
     ///
     /// Dropping the future changes nothing: the round goes on in the background.
     pub async fn extend(&self) -> Result<(), ExtendError> {
-        self.extend_for(self.lease.attempt().claim.ttl()).await
+        self.lease.extend(self.lease.attempt().claim.ttl()).await
     }
 
     /// Extends the lease so that the keys live for `ttl` from now. It never shortens it, and never extends it
@@ -210,11 +210,7 @@ impl LockGuard {
     ///
     /// As [`extend`](Self::extend).
     pub async fn extend_to(&self, ttl: Duration) -> Result<(), ExtendError> {
-        self.extend_for(self.lease.cluster().config.parse_ttl(ttl)?).await
-    }
-
-    async fn extend_for(&self, ttl: Ttl) -> Result<(), ExtendError> {
-        self.lease.extend(ttl).await
+        self.lease.extend(self.lease.cluster().config.parse_ttl(ttl)?).await
     }
 
     /// Turns the guard into a record, with which another process can

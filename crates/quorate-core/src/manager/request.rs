@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{Patience, Wanted, Wishes, acquire};
+use crate::acquire::{Wanted, Wishes, acquire};
 use crate::attempt::lease::Lease;
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError, ReleaseError, Stopped, WithError};
@@ -41,8 +41,8 @@ pub struct LockRequest {
 
 impl LockRequest {
     pub(crate) fn new(manager: Arc<Inner>, resources: Result<Resources, InvalidResource>) -> Self {
-        let patience = Patience::of(manager.cluster.config.wait_timeout);
-        Self { manager, resources, wishes: Wishes::new(patience) }
+        let patience = Some(manager.cluster.config.wait_timeout);
+        Self { manager, resources, wishes: Wishes { patience, ..Wishes::default() } }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
@@ -59,7 +59,7 @@ impl LockRequest {
 
     /// How long to wait for the lock. Default: the manager's. Zero is [`no_wait`](Self::no_wait).
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.wishes.patience = Patience::of(timeout);
+        self.wishes.patience = Some(timeout);
         self
     }
 
@@ -68,7 +68,7 @@ impl LockRequest {
     /// Ends without the lock for a reason that no waiting heals ([`LockError::is_permanent`]), at a close, and with
     /// [`LockError::TooManyWaiters`] or [`LockError::Entropy`].
     pub const fn wait_forever(mut self) -> Self {
-        self.wishes.patience = Patience::Forever;
+        self.wishes.patience = None;
         self
     }
 
@@ -81,9 +81,8 @@ impl LockRequest {
     ///
     /// Before the first round it waits for a release, or an undo, of this manager, for a node timeout at most. All in all
     /// it takes two node timeouts at most, and the time for the answers to its undo.
-    pub const fn no_wait(mut self) -> Self {
-        self.wishes.patience = Patience::None;
-        self
+    pub const fn no_wait(self) -> Self {
+        self.timeout(Duration::ZERO)
     }
 
     /// Acquires the lock if no other client or task has it. `None`: another has it. See
@@ -195,11 +194,7 @@ impl LockRequest {
 
     /// How long it waits for a holder; `None` without a deadline.
     pub(crate) const fn patience(&self) -> Option<Duration> {
-        match self.wishes.patience {
-            Patience::None => Some(Duration::ZERO),
-            Patience::For(timeout) => Some(timeout),
-            Patience::Forever => None,
-        }
+        self.wishes.patience
     }
 
     /// The same request as one that waits without a deadline, but only while a quorum of nodes replies.

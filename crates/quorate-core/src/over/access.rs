@@ -10,4 +10,5 @@ pub(super) use crate::cluster::nodes::Silence;
 pub(super) use crate::manager::request::release;
 #[cfg(feature = "tokio")]
 pub(super) use crate::seam::runtime::is_in_task;
+pub(super) use crate::seam::runtime::unless;
 pub(super) use crate::telemetry;

@@ -3,9 +3,8 @@
 //! A permit is a lock on one of N names. To count holders on each node instead is unsound: with two permits on three nodes,
 //! the nodes can grant A and B, B and C, A and C. Then each of three holders has a majority.
 
-use crate::LockManager;
-use crate::LockRequest;
 use crate::resource::{IntoResource, InvalidResource, Resource, Resources};
+use crate::{LockManager, LockRequest};
 
 impl LockManager {
     /// Acquires a lock on one of `resources`, whichever is free first.

@@ -6,14 +6,10 @@ use std::time::Duration;
 
 use pollster::block_on;
 
-use crate::Lease;
-use crate::LockGuard;
-use crate::LockRequest;
 use crate::error::{InvalidRequest, LockError, ReleaseError, Stopped, WithError};
-use crate::over::access::release;
-use crate::over::access::telemetry;
+use crate::over::access::{release, telemetry};
 use crate::resource::IntoResources;
-use crate::{CloseReport, LockManager};
+use crate::{CloseReport, Lease, LockGuard, LockManager, LockRequest};
 
 /// Refuses a thread that runs a tokio task: it would hold up all other tasks of that thread.
 fn may_block() -> Result<(), InvalidRequest> {

@@ -4,15 +4,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 
-use crate::Lease;
-use crate::LockGuard;
-use crate::LockManager;
-use crate::LockRequest;
 use crate::error::{LeaseEnd, LockError};
-use crate::over::access::release;
-use crate::over::access::scale;
-use crate::over::access::telemetry;
+use crate::over::access::{release, scale, telemetry};
 use crate::resource::{IntoResource, IntoResources, Resource};
+use crate::{Lease, LockGuard, LockManager, LockRequest};
 
 /// The first pause after a round without a quorum, before jitter. It doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

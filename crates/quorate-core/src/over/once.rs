@@ -5,13 +5,10 @@
 
 use std::time::Duration;
 
-use crate::Lease;
 use crate::error::{ExtendError, InvalidRequest, LockError, OnceError, Stopped};
-use crate::over::access::Ttl;
-use crate::over::access::release;
-use crate::over::access::telemetry;
+use crate::over::access::{Ttl, release, telemetry};
 use crate::resource::{IntoResource, IntoResources, InvalidResource, Resource};
-use crate::{LockManager, LockRequest};
+use crate::{Lease, LockManager, LockRequest};
 
 /// The shortest period. The longest is the longest ttl.
 const LEAST: Duration = Duration::from_secs(1);

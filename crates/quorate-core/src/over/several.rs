@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::future::{Either, join_all, select, select_all};
 
-use crate::LockGuard;
-use crate::LockRequest;
 use crate::error::{ExtendError, InvalidRequest, LeaseEnd, LockError, ReleaseError, Stopped};
 use crate::over::access::saturating_add;
 use crate::resource::{InvalidResource, Resource};
+use crate::{LockGuard, LockRequest};
 
 impl LockRequest {
     /// Acquires `count` of the permits, or of the names of [`lock_any`](crate::LockManager::lock_any): all of them or none.
@@ -60,13 +59,13 @@ impl LockRequest {
         loop {
             let guard = in_time(&around).await?;
             let mut parts = Vec::with_capacity(count);
-            let acquiring = guard.run(async {
+            let acquiring = async {
                 while parts.len() < count {
                     parts.push(in_time(&part).await?);
                 }
                 Ok(())
-            });
-            let acquired = acquiring.await;
+            };
+            let acquired = guard.run(acquiring).await;
             let permits = Permits { parts };
             match acquired {
                 Ok(Ok(())) if permits.is_valid() => return Ok(permits),
@@ -86,14 +85,11 @@ impl LockRequest {
 /// The name of the lock around a permit. Names that are no permits have one each.
 fn around(name: &Resource) -> Result<Resource, InvalidResource> {
     let name = name.as_bytes();
-    let is_digit = |byte: &u8| byte.is_ascii_digit();
-    let stem = name.rsplitn(2, |byte| *byte == b'#').collect::<Vec<_>>();
-    match stem[..] {
-        [number, stem] if number.iter().all(is_digit) => {
-            Resource::new([stem, b"#several"].concat())
-        }
-        _ => Resource::new([name, b"#several"].concat()),
-    }
+    let stem = match name.iter().rposition(|byte| !byte.is_ascii_digit()) {
+        Some(at) if name[at] == b'#' => &name[..at],
+        _ => name,
+    };
+    Resource::new([stem, b"#several"].concat())
 }
 
 /// Several permits, all of them renewed. Created by [`LockRequest::several`].
@@ -184,8 +180,7 @@ impl Permits {
     /// The future can be dropped at any time: the releases go on in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         let released = join_all(self.parts.into_iter().map(LockGuard::release)).await;
-        let is_lost = |error: &ReleaseError| matches!(error, ReleaseError::Lost(_));
-        let error = released.into_iter().filter_map(Result::err).max_by_key(is_lost);
+        let error = released.into_iter().filter_map(Result::err).max_by_key(ReleaseError::is_lost);
         error.map_or(Ok(()), Err)
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// For an `impl` of [`LockBackend`], whose methods are `async`.
 pub use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use futures_util::future::{Either, select, try_join};
+use futures_util::future::try_join;
 
 pub use crate::algorithm::fence::FenceHint;
 use crate::algorithm::fence::FencingToken;
@@ -30,7 +30,7 @@ pub use crate::algorithm::lease::{Drift, InvalidTtl, Ttl};
 pub use crate::algorithm::quorum::Vote;
 pub use crate::algorithm::wait::{Entry, Refreshed};
 use crate::resource::Key;
-use crate::seam::runtime::Runtime;
+use crate::seam::runtime::{Runtime, unless};
 
 pub use ask::{Asked, ask};
 pub(crate) use call::{Answered, CallKind, Tag};
@@ -70,6 +70,7 @@ pub use sighting::{Holder, Reader, Sighting};
 /// An option that the backend cannot carry out makes the call fail as
 /// [`unsupported`](BackendError::unsupported), with nothing sent.
 #[async_trait]
+#[allow(unused_variables, reason = "a method that is not there uses none")]
 pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Acquires all keys of the claim for its ttl, or none of them.
     ///
@@ -128,7 +129,6 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// A dropped call may or may not be executed. It can be sent again.
     async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Reply, BackendError> {
-        let _ = (claim, number);
         Err(BackendError::unsupported("this node keeps no fencing numbers"))
     }
 
@@ -142,7 +142,6 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// The future can be dropped at any time.
     async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        let _ = key;
         Err(BackendError::unsupported("this node cannot be inspected"))
     }
 
@@ -159,7 +158,6 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// A dropped call may or may not be executed. It can be sent again.
     async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
-        let _ = (key, how);
         Err(BackendError::unsupported("this node cannot revoke a lock"))
     }
 
@@ -200,7 +198,6 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// The future can be dropped at any time.
     async fn hint(&self, key: &Key, mode: Mode) -> Result<bool, BackendError> {
-        let _ = (key, mode);
         Err(BackendError::unsupported("this node keeps no wait queue"))
     }
 
@@ -217,7 +214,6 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// Dropping the future, or what it returned, ends this watch and no other.
     async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        let _ = (key, entry);
         Err(BackendError::unsupported("this node cannot watch keys"))
     }
 
@@ -245,7 +241,6 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         locks: &[Key],
         choice: Choice,
     ) -> Result<Refreshed, BackendError> {
-        let _ = (key, entry, locks, choice);
         Err(BackendError::unsupported("this node keeps no wait queue"))
     }
 
@@ -265,7 +260,6 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         entry: &Entry,
         also: Option<&Entry>,
     ) -> Result<bool, BackendError> {
-        let _ = (key, entry, also);
         Err(BackendError::unsupported("this node keeps no wait queue"))
     }
 
@@ -331,70 +325,50 @@ async fn by_async_methods<B: LockBackend + ?Sized>(backend: Arc<B>, call: Call) 
     if let Operation::Watch { key, entry } = call.operation() {
         let push = call.push();
         let (key, entry) = (key.clone(), entry.clone());
-        let watched = {
-            let watching = pin!(backend.watch(&key, entry.as_ref()));
-            match select(watching, pin!(call.given_up())).await {
-                Either::Left((watched, _)) => watched,
-                Either::Right(_) => return,
-            }
-        };
+        let watching = backend.watch(&key, entry.as_ref());
+        let watched = unless(pin!(watching), pin!(call.given_up())).await;
         match watched {
-            Ok(watched) => {
+            Some(Ok(watched)) => {
                 call.answer(Ok(CallReply::Watched(watched.is_held())));
-                let changed = pin!(watched.changed());
-                select(changed, pin!(push.given_up())).await;
+                unless(pin!(watched.changed()), pin!(push.given_up())).await;
             }
-            Err(error) => call.answer(Err(error)),
+            Some(Err(error)) => call.answer(Err(error)),
+            None => {}
         }
         return;
     }
-    let result = {
-        let performing = AssertUnwindSafe(perform(&*backend, &call)).catch_unwind();
-        match select(pin!(performing), pin!(call.given_up())).await {
-            Either::Left((result, _)) => result,
-            Either::Right(_) => return,
-        }
-    };
+    let performing = AssertUnwindSafe(perform(&*backend, &call)).catch_unwind();
+    let result = unless(pin!(performing), pin!(call.given_up())).await;
     let panicked = |_| Err(BackendError::new(BackendErrorKind::Other, "the backend panicked"));
-    call.answer(result.unwrap_or_else(panicked));
+    if let Some(result) = result {
+        call.answer(result.unwrap_or_else(panicked));
+    }
 }
 
 async fn perform<B: LockBackend + ?Sized>(backend: &B, call: &Call) -> CallResult {
-    let reply = match call.operation() {
+    Ok(match call.operation() {
         Operation::Acquire(claim, options) => {
-            with_server(backend, call, backend.acquire(claim, *options)).await?
+            with_server(backend, call, backend.acquire(claim, *options)).await?.into()
         }
         Operation::Extend(claim, options) => {
-            with_server(backend, call, backend.extend(claim, *options)).await?
+            with_server(backend, call, backend.extend(claim, *options)).await?.into()
         }
-        Operation::Raise(claim, number) => backend.raise(claim, *number).await?,
-        Operation::Release(claim, options) => backend.release(claim, *options).await?,
-        Operation::Hint { key, mode } => {
-            return backend.hint(key, *mode).await.map(CallReply::Waiters);
-        }
+        Operation::Raise(claim, number) => backend.raise(claim, *number).await?.into(),
+        Operation::Release(claim, options) => backend.release(claim, *options).await?.into(),
+        Operation::Hint { key, mode } => CallReply::Waiters(backend.hint(key, *mode).await?),
         Operation::Refresh { key, entry, locks, choice } => {
-            let refreshed = backend.queue_refresh(key, entry, locks, *choice).await;
-            return refreshed.map(CallReply::Refreshed);
+            CallReply::Refreshed(backend.queue_refresh(key, entry, locks, *choice).await?)
         }
         Operation::Leave { key, entry, also } => {
-            let left = backend.queue_leave(key, entry, also.as_ref()).await;
-            return left.map(CallReply::Waiters);
+            CallReply::Waiters(backend.queue_leave(key, entry, also.as_ref()).await?)
         }
         Operation::Watch { .. } => return Err(BackendError::unsupported("a watch")),
         Operation::Look(_) => return Err(BackendError::unsupported("a look")),
-        Operation::Inspect { key } => return backend.inspect(key).await.map(CallReply::Sighted),
-        Operation::Revoke { key, how } => {
-            return backend.revoke(key, how).await.map(CallReply::Sighted);
-        }
-        Operation::Describe => {
-            return backend.describe().await.map(Box::new).map(CallReply::Described);
-        }
-        Operation::ServerId => {
-            let id = backend.server_id().await?;
-            return Ok(CallReply::ServerId(id.map(Arc::from)));
-        }
-    };
-    Ok(CallReply::Voted(reply))
+        Operation::Inspect { key } => CallReply::Sighted(backend.inspect(key).await?),
+        Operation::Revoke { key, how } => CallReply::Sighted(backend.revoke(key, how).await?),
+        Operation::Describe => CallReply::Described(backend.describe().await?.into()),
+        Operation::ServerId => CallReply::ServerId(backend.server_id().await?.map(Arc::from)),
+    })
 }
 
 /// The reply, with the server that gave it if that is asked. Both calls leave with the first poll, and an error

@@ -11,6 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, select};
+
 #[cfg(any(feature = "smol", feature = "tokio"))]
 mod resume;
 #[cfg(feature = "smol")]
@@ -90,6 +93,17 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     fn unix_micros(&self) -> u64 {
         unix_micros()
     }
+}
+
+/// The output of `future`; `None` if `end` is ready first.
+pub(crate) fn unless<T>(
+    future: impl Future<Output = T> + Unpin,
+    end: impl Future + Unpin,
+) -> impl Future<Output = Option<T>> {
+    select(future, end).map(|first| match first {
+        Either::Left((output, _)) => Some(output),
+        Either::Right(_) => None,
+    })
 }
 
 impl dyn Runtime {

@@ -194,7 +194,8 @@ impl Actor for WaitState {
                 self.machine.cancel();
             }
             Input::Wish(WaitInput::TakeOver(locks)) => {
-                if self.goal.replace(locks) {
+                if self.goal.keys != locks {
+                    self.goal.keys = locks;
                     self.machine.forget_lock_watch();
                 }
                 self.machine.take_over();

@@ -81,7 +81,7 @@ struct Queues {
 /// The right to compete for one key. Dropped, it is given on.
 pub(crate) struct Ticket {
     manager: Arc<Inner>,
-    key: Key,
+    pub(crate) key: Key,
     /// Of the gate of its key, or of its home, since the releases of its attempt have begun.
     asking: Asking,
 }
@@ -143,10 +143,7 @@ impl Inner {
                 queue.ticket = Whereabouts::Given;
             } else {
                 queue.ticket = Whereabouts::Here;
-                unused = queue.wait.take();
-                if unused.is_some() {
-                    queue.waited = Some(self.cluster.now());
-                }
+                unused = queue.wait.take().inspect(|_| queue.waited = Some(self.cluster.now()));
                 match queue.remembers_until() {
                     Some(until) if !mem::replace(&mut queue.is_lingering, true) => {
                         lingering.push_back((until, key.clone()));
@@ -211,10 +208,6 @@ impl Queues {
 }
 
 impl Ticket {
-    pub(crate) const fn key(&self) -> &Key {
-        &self.key
-    }
-
     /// Whether a wait between processes goes on here, or other processes wait by the gate's latest hint.
     pub(crate) fn others_are_first(&self, now: Instant) -> bool {
         self.with(|queue| queue.wait.is_some() || queue.hint(now) == Some(true)).unwrap_or(false)
@@ -271,12 +264,7 @@ impl Ticket {
     /// Takes the wait between processes, which ends.
     #[must_use]
     pub(crate) fn end_wait(&self, now: Instant) -> Option<Arc<RemoteWait>> {
-        let wait = self.with(|queue| {
-            let wait = queue.wait.take()?;
-            queue.waited = Some(now);
-            Some(wait)
-        });
-        wait.flatten()
+        self.with(|queue| queue.wait.take().inspect(|_| queue.waited = Some(now))).flatten()
     }
 
     /// Ends the wait between processes, if there is one: it is not wanted any more.

@@ -208,15 +208,11 @@ impl Player<'_> {
             }
             _ => return Err("this is no step".to_owned()),
         };
-        if let Operation::Look(_) = operation {
+        let mut result = match operation {
             // No other way leads to the push.
-            let mut asked = bench.begin(&operation);
-            let seen = (&mut asked).await;
-            self.told = Some(asked);
-            return seen
-                .map_or_else(|error| Ok(failed(&error)), |seen| self.text(seen, &operation));
-        }
-        let mut result = bench.call(&operation).await;
+            Operation::Look(_) => self.told.insert(bench.begin(&operation)).await,
+            _ => bench.call(&operation).await,
+        };
         if sets_a_key(&operation) && result.as_ref().is_err_and(BackendError::is_not_sent) {
             // The node had forgotten its scripts. A second command could come behind a release (C3).
             result = bench.call(&operation).await;
@@ -296,10 +292,8 @@ impl Player<'_> {
             (CallReply::Waiters(false), _) => "nobody waits".to_owned(),
             (CallReply::Refreshed(seen), Operation::Refresh { locks, choice, .. }) => {
                 let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-                let before = seen
-                    .predecessor
-                    .as_ref()
-                    .map_or_else(|| "-".to_owned(), |one| text(one.as_bytes()));
+                let before = seen.predecessor.as_ref().map(Entry::as_bytes);
+                let before = before.map_or_else(|| "-".to_owned(), text);
                 let (named, else_it_is) = match choice {
                     Choice::All => (seen.held, "free"),
                     Choice::Any => (seen.free, "held"),

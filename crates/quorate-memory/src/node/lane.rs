@@ -36,11 +36,8 @@ impl<M> Lane<M> {
     ) -> (Duration, Arrival<M>) {
         let mut sent = self.sent();
         let mut arrival = now + delay;
-        if let Some(last) = sent.last
-            && arrival <= last
-            && last > now
-        {
-            arrival = last + Duration::from_nanos(1);
+        if let Some(last) = sent.last.filter(|last| *last > now) {
+            arrival = arrival.max(last + Duration::from_nanos(1));
         }
         if arrival > now {
             sent.last = Some(arrival);

@@ -24,7 +24,8 @@ impl State {
             && let Operation::Acquire(..) | Operation::Raise(..) | Operation::Refresh { .. } =
                 operation
         {
-            return Err(out_of_memory());
+            let text = "OOM command not allowed when used memory > 'maxmemory'.";
+            return Err(BackendError::new(BackendErrorKind::OutOfMemory, text));
         }
         let (server, store) = (self.server(now), &mut self.store);
         let named = |mut reply: Reply| {
@@ -96,11 +97,6 @@ impl State {
             observer(observed);
         }
     }
-}
-
-fn out_of_memory() -> BackendError {
-    let text = "OOM command not allowed when used memory > 'maxmemory'.";
-    BackendError::new(BackendErrorKind::OutOfMemory, text)
 }
 
 /// A server's description of itself. Nothing of a disk: a test decides what a restart keeps.

@@ -7,7 +7,7 @@ use quorate_core::resource::Key;
 use quorate_core::{BackendError, BackendErrorKind, FencingToken};
 
 use super::entries::{Store, Value};
-use super::lock::{Found, refused};
+use super::lock::Found;
 use crate::keys;
 
 impl Store {
@@ -19,7 +19,7 @@ impl Store {
         now: Instant,
     ) -> Result<Reply, BackendError> {
         let ours = match self.found(claim, now)? {
-            Found::Taken(holder) => return Ok(refused(holder)),
+            Found::Taken(refused) => return Ok(refused),
             Found::Ours(ours) => ours,
         };
         let mut highest = 0;
@@ -45,7 +45,7 @@ impl Store {
         number: FencingToken,
         now: Instant,
     ) -> Result<Vote, BackendError> {
-        if !self.are_ours(claim, now)? {
+        if self.look(claim, now)?.vote == Vote::Refused {
             return Ok(Vote::Refused);
         }
         for key in claim.keys() {
@@ -79,9 +79,8 @@ impl Store {
         let is_number = digits.len() <= 16 && digits.iter().all(u8::is_ascii_digit);
         let digits = std::str::from_utf8(digits).ok().filter(|_| is_number);
         let number = digits.and_then(|digits| digits.parse().ok());
-        number
-            .filter(|number| *number <= FencingToken::MAX.get())
-            .ok_or_else(|| bad("not a number"))
+        let number = number.filter(|number| *number <= FencingToken::MAX.get());
+        number.ok_or_else(|| bad("not a number"))
     }
 
     fn put_numbers(&mut self, claim: &Claim, number: FencingToken) {

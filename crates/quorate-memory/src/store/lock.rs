@@ -13,8 +13,8 @@ use super::shared::At;
 pub(super) enum Found {
     /// So many keys are ours, and the others are free.
     Ours(usize),
-    /// A key of another holder, or of readers, which have no name.
-    Taken(Option<Holder>),
+    /// A key of another holder, or of readers, which have no name: the refusal.
+    Taken(Reply),
 }
 
 impl Store {
@@ -38,7 +38,7 @@ impl Store {
         now: Instant,
     ) -> Result<Reply, BackendError> {
         Ok(match self.found(claim, now)? {
-            Found::Taken(holder) => refused(holder),
+            Found::Taken(refused) => refused,
             Found::Ours(_) => {
                 self.set_free(claim, now);
                 Reply::new(Vote::Granted)
@@ -53,8 +53,10 @@ impl Store {
             match (self.at(key, now)?, claim.mode()) {
                 (At::Free, _) => {}
                 (At::Lock(held), Mode::Exclusive) if held == claim.token().as_bytes() => ours += 1,
-                (At::Lock(held), _) => return Ok(Found::Taken(Some(Holder::new(held)))),
-                (At::Readers(_), Mode::Exclusive) => return Ok(Found::Taken(None)),
+                (At::Lock(held), _) => return Ok(Found::Taken(Reply::held_by(Holder::new(held)))),
+                (At::Readers(_), Mode::Exclusive) => {
+                    return Ok(Found::Taken(Reply::new(Vote::Refused)));
+                }
                 (At::Readers(readers), Mode::Shared) => {
                     ours += usize::from(self.reads(&readers, claim, now));
                 }
@@ -63,7 +65,7 @@ impl Store {
         Ok(Found::Ours(ours))
     }
 
-    /// Whether all keys are ours, and the value of the first one that is not.
+    /// Whether all keys are ours, and the value of the first one that is not. Keys behind it are not read.
     pub(crate) fn look(&self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
         for key in claim.keys() {
             match self.at(key, now)? {
@@ -76,16 +78,6 @@ impl Store {
             }
         }
         Ok(Reply::new(Vote::Granted))
-    }
-
-    /// Whether all keys are ours. Keys behind the first one that is not are not read.
-    pub(super) fn are_ours(&self, claim: &Claim, now: Instant) -> Result<bool, BackendError> {
-        for key in claim.keys() {
-            if !matches!(self.at(key, now)?, At::Lock(held) if held == claim.token().as_bytes()) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Sets the free keys of the claim.
@@ -187,9 +179,4 @@ fn mark_for(value: &[u8]) -> String {
 
 fn is_mark_of(claim: &Claim, held: &[u8]) -> bool {
     held.starts_with(b"revoked:") && held.starts_with(mark_for(claim.token().as_bytes()).as_bytes())
-}
-
-/// A refusal, which names the holder if it has a name.
-pub(super) fn refused(holder: Option<Holder>) -> Reply {
-    holder.map_or(Reply::new(Vote::Refused), Reply::held_by)
 }

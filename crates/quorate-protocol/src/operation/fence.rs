@@ -47,11 +47,7 @@ pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
             [Value::Text(held)] => Ok(held_by(held)),
             _ => Err(reply.unexpected("a script")),
         },
-        Value::Text(digits) => {
-            let mut granted = Reply::new(Vote::Granted);
-            granted.number = Some(number(digits).ok_or_else(|| reply.unexpected("a script"))?);
-            Ok(granted)
-        }
+        Value::Text(digits) => granted(digits).ok_or_else(|| reply.unexpected("a script")),
         _ => Err(reply.unexpected("a script")),
     }
 }
@@ -81,8 +77,15 @@ fn counter(key: &Key) -> Vec<u8> {
     format!("quorate:fence:{index}").into_bytes()
 }
 
+/// A grant with this number.
+pub(super) fn granted(digits: &[u8]) -> Option<Reply> {
+    let mut granted = Reply::new(Vote::Granted);
+    granted.number = Some(number(digits)?);
+    Some(granted)
+}
+
 /// Reads a number in decimal digits.
-pub(super) fn number(digits: &[u8]) -> Option<FencingToken> {
+fn number(digits: &[u8]) -> Option<FencingToken> {
     FencingToken::new(std::str::from_utf8(digits).ok()?.parse().ok()?)
 }
 

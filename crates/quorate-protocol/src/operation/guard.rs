@@ -45,11 +45,7 @@ fn parse(reply: &Value) -> Option<Result<Reply, BackendError>> {
     };
     let mut reply = match word.as_slice() {
         b"granted" if number == b"0" => Reply::new(Vote::Granted),
-        b"granted" => {
-            let mut granted = Reply::new(Vote::Granted);
-            granted.number = Some(fence::number(number)?);
-            granted
-        }
+        b"granted" => fence::granted(number)?,
         b"refused" => held_by(number),
         b"quarantined" => {
             let left = std::str::from_utf8(number).ok()?.parse().ok()?;

@@ -62,10 +62,7 @@ pub(super) fn refresh<C: Command>(
         .beside(key, entry.as_bytes())
         .keys(locks)
         .arg(entry.as_bytes());
-    match choice {
-        Choice::All => command,
-        Choice::Any => command.arg(b"any"),
-    }
+    if choice == Choice::Any { command.arg(b"any") } else { command }
 }
 
 /// Removes entries.

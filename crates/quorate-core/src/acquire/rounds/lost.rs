@@ -34,16 +34,14 @@ impl Rounds<'_> {
         // A round that the deadline cut short says less than the one before it, or than the guard that was in the
         // way until then (A4).
         let is_cut_short = is_over && !is_held && took < self.node_timeout;
-        let earlier = match self.last.take() {
-            Some(last) => Some(last.error),
-            None => self.was_behind_others.then(|| LockError::Held(QuorumFailure::default())),
-        };
+        let behind = || self.was_behind_others.then(|| LockError::Held(QuorumFailure::default()));
+        let earlier = self.last.take().map(|last| last.error).or_else(behind);
         let earlier = earlier.filter(|_| is_cut_short);
         let error = earlier.unwrap_or_else(|| error_of(self.cluster(), lost.loss, failure));
         let is_permanent = error.is_permanent();
         self.last =
             Some(LostRound { loss: lost.loss, took, at, error, undo: self.undo_limit(took) });
-        match is_over || is_permanent || self.wanted.needs_quorum() && !is_held {
+        match is_over || is_permanent || self.wanted.wishes.needs_quorum && !is_held {
             true => Round::Final,
             false => Round::Lost,
         }

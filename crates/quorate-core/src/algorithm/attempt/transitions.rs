@@ -122,10 +122,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         let ttl = rest.map_or(ttl, |rest| rest.max(ttl));
         self.phase = Phase::Extending { next: None };
         self.open_round(ttl, now);
-        for id in self.settings.nodes.ids() {
-            if !self.nodes[id.index()].is_busy() {
-                self.send(id, Message::Extend { ttl });
-            }
+        for id in self.select(|node| !node.is_busy()).iter() {
+            self.send(id, Message::Extend { ttl });
         }
     }
 
@@ -141,12 +139,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             }
             let valid_until = self.lease_end();
             self.decisions.push_back(Decision::Extended { round, valid_until });
-            for id in self.settings.nodes.ids() {
-                let node = &self.nodes[id.index()];
+            let lacks_keys = |node: &Node<E, H>| {
                 let is_marked = node.know == Knowledge::Marked;
-                if matches!(node.vote, RoundVote::Against(_)) && !node.is_busy() && !is_marked {
-                    self.send(id, Message::Repair { ttl });
-                }
+                matches!(node.vote, RoundVote::Against(_)) && !node.is_busy() && !is_marked
+            };
+            for id in self.select(lacks_keys).iter() {
+                self.send(id, Message::Repair { ttl });
             }
         } else {
             self.decisions.push_back(Decision::ExtendFailed { round });
@@ -232,11 +230,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// Sends a release to each idle node that owes one.
     pub(super) fn resend_releases(&mut self) {
-        for id in self.settings.nodes.ids() {
-            let node = &self.nodes[id.index()];
-            if node.owes_release() && !node.is_busy() {
-                self.send_release(id);
-            }
+        for id in self.select(|node| node.owes_release() && !node.is_busy()).iter() {
+            self.send_release(id);
         }
     }
 

@@ -148,16 +148,9 @@ impl Health {
 
     /// Notes a failure, or a node timeout without a reply.
     pub(super) fn note_failure(&mut self, why: Silence, now: Instant) -> Change {
-        match &mut self.failing {
-            Some(failing) => {
-                (failing.last, failing.why) = (now, why);
-                Change::None
-            }
-            None => {
-                self.failing = Some(Failing { since: now, last: now, why });
-                Change::Fails
-            }
-        }
+        let before = self.failing.as_ref().map(|failing| failing.since);
+        self.failing = Some(Failing { since: before.unwrap_or(now), last: now, why });
+        if before.is_some() { Change::None } else { Change::Fails }
     }
 
     /// Why the node failed last, if it has not recovered.
@@ -167,14 +160,10 @@ impl Health {
 
     /// Notes a vote.
     pub(super) fn note_answer(&mut self, now: Instant) -> Change {
-        match self.failing {
-            Some(Failing { since, last, .. })
-                if now.saturating_duration_since(last) >= RECOVERY =>
-            {
-                self.failing = None;
-                Change::Recovers { after: now.saturating_duration_since(since) }
-            }
-            _ => Change::None,
+        let since = |at: Instant| now.saturating_duration_since(at);
+        match self.failing.take_if(|failing| since(failing.last) >= RECOVERY) {
+            Some(failing) => Change::Recovers { after: since(failing.since) },
+            None => Change::None,
         }
     }
 }

@@ -52,9 +52,7 @@ impl Wakers {
             None => other.first = self.first.take(),
             Some(_) => other.more.extend(self.first.take()),
         }
-        if !self.more.is_empty() {
-            other.more.append(&mut self.more);
-        }
+        other.more.append(&mut self.more);
     }
 
     /// Adds tasks of backends, which wait for no state.
@@ -64,12 +62,7 @@ impl Wakers {
 
     /// Wakes all. Without any mutex.
     pub(crate) fn wake(self) {
-        if let Some((_, waker)) = self.first {
-            waker.wake();
-        }
-        if !self.more.is_empty() {
-            self.more.into_iter().for_each(|(_, waker)| waker.wake());
-        }
+        self.first.into_iter().chain(self.more).for_each(|(_, waker)| waker.wake());
     }
 }
 

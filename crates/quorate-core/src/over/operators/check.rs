@@ -19,9 +19,7 @@ use crate::backend::{
     AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, Description,
     ReleaseOptions, Vote,
 };
-use crate::over::access::Cluster;
-use crate::over::access::NodeId;
-use crate::over::access::{Ttl, saturating_add};
+use crate::over::access::{Cluster, NodeId, Ttl, saturating_add};
 use crate::over::operators::inspect::reply;
 use crate::resource::{Key, Token};
 use crate::runtime::BoxFuture;
@@ -56,7 +54,7 @@ impl LockManager {
     ///
     /// The future can be dropped at any time. Then a node may keep the key of the check for 1 s.
     pub fn check(&self) -> CheckRequest {
-        CheckRequest::new(self.clone())
+        CheckRequest { manager: self.clone(), longest_ttl: None, begins_quarantine: false }
     }
 }
 
@@ -109,10 +107,8 @@ impl Check {
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, node) in self.nodes.iter().enumerate() {
-            write!(f, "{}{node}", if index == 0 { "" } else { "\n" })?;
-        }
-        Ok(())
+        let nodes: Vec<String> = self.nodes.iter().map(ToString::to_string).collect();
+        f.write_str(&nodes.join("\n"))
     }
 }
 
@@ -191,10 +187,6 @@ pub struct CheckRequest {
 }
 
 impl CheckRequest {
-    const fn new(manager: LockManager) -> Self {
-        Self { manager, longest_ttl: None, begins_quarantine: false }
-    }
-
     /// The longest ttl of any lock on these nodes, by any client: for so long a node that restarted and kept nothing is
     /// [a problem](Problem::Restarted). Default: 10 min, or the ttl of this manager if that is longer.
     ///

@@ -102,10 +102,6 @@ impl Inspection {
         times_left.max_by_key(|left| left.unwrap_or(Duration::MAX)).flatten()
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.nodes.len()
-    }
-
     pub(crate) fn quorum(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
@@ -161,10 +157,8 @@ impl fmt::Display for Inspection {
                         write!(f, "by {count} {}", if count == 1 { "reader " } else { "readers " })?
                     }
                 }
-                let labels: Vec<String> = readers
-                    .iter()
-                    .filter_map(|one| one.label().map(|label| format!("{label:?}")))
-                    .collect();
+                let labels = readers.iter().filter_map(|one| one.label());
+                let labels: Vec<String> = labels.map(|label| format!("{label:?}")).collect();
                 if !labels.is_empty() {
                     write!(f, "({}) ", labels.join(", "))?;
                 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::LockManager;
 use crate::error::Answer;
-use crate::over::access::Cluster;
 use crate::over::access::Silence;
 
 impl LockManager {
@@ -29,7 +28,18 @@ impl LockManager {
     /// ```
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        readiness(self.cluster())
+        let (cluster, now) = (self.cluster(), self.cluster().now());
+        let (nodes, node_timeout) = (&cluster.nodes, cluster.config.default_node_timeout());
+        let known = nodes.count().ids().map(|id| {
+            let (is_answering, answered, failure) = nodes.readiness(id, node_timeout, now);
+            let last_answer = answered.map(|at| now.saturating_duration_since(at));
+            let failure = failure.map(|why| match why {
+                Silence::NoReply => Answer::NoReply { is_over: true },
+                Silence::Failed(error) => Answer::Failed(error),
+            });
+            NodeReadiness { name: Arc::clone(nodes.name(id)), is_answering, last_answer, failure }
+        });
+        Readiness { nodes: known.collect(), needed: nodes.count().quorum() }
     }
 }
 
@@ -109,20 +119,4 @@ impl fmt::Display for Readiness {
         let silent = self.nodes.iter().filter(|node| !node.is_answering);
         silent.into_iter().try_for_each(|node| write!(f, "; {} does not", node.name))
     }
-}
-
-/// No I/O: a look at the clock, and a mutex of each node.
-fn readiness(cluster: &Cluster) -> Readiness {
-    let (nodes, now) = (&cluster.nodes, cluster.now());
-    let node_timeout = cluster.config.default_node_timeout();
-    let known = nodes.count().ids().map(|id| {
-        let (is_answering, answered) = nodes.answers(id, node_timeout, now);
-        let last_answer = answered.map(|at| now.saturating_duration_since(at));
-        let failure = nodes.last_failure(id, node_timeout, now).map(|why| match why {
-            Silence::NoReply => Answer::NoReply { is_over: true },
-            Silence::Failed(error) => Answer::Failed(error),
-        });
-        NodeReadiness { name: Arc::clone(nodes.name(id)), is_answering, last_answer, failure }
-    });
-    Readiness { nodes: known.collect(), needed: nodes.count().quorum() }
 }

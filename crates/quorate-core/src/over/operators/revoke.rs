@@ -132,7 +132,7 @@ impl Revocation {
 
     /// How many nodes have to do it.
     fn needed(&self) -> usize {
-        self.found.count() - self.found.quorum() + 1
+        self.nodes().len() - self.found.quorum() + 1
     }
 }
 

@@ -47,13 +47,7 @@ struct AskState {
 /// ```
 pub fn ask(operation: Operation, now: Instant) -> (Call, Asked) {
     let (slot, asked) = Asked::new();
-    let tag = Tag {
-        node: NodeId::FIRST,
-        number: 0,
-        begun: now,
-        kind: CallKind::Waiting,
-        asks_server: false,
-    };
+    let tag = Tag { node: NodeId::FIRST, number: 0, begun: now, kind: CallKind::Waiting };
     (Call::new(operation, tag, slot), asked)
 }
 
@@ -70,17 +64,7 @@ impl Asked {
     ///
     /// Dropping the future ends the watch.
     pub async fn pushed(self) {
-        poll_fn(|context| {
-            let mut state = self.0.lock();
-            if state.is_pushed {
-                return Poll::Ready(());
-            }
-            let old = state.waker.replace(context.waker().clone());
-            drop(state);
-            drop(old);
-            Poll::Pending
-        })
-        .await;
+        poll_fn(|context| self.0.poll(context, |state| state.is_pushed.then_some(()))).await;
     }
 }
 
@@ -88,14 +72,7 @@ impl Future for Asked {
     type Output = CallResult;
 
     fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallResult> {
-        let mut state = self.0.lock();
-        if let Some(result) = state.result.take() {
-            return Poll::Ready(result);
-        }
-        let old = state.waker.replace(context.waker().clone());
-        drop(state);
-        drop(old);
-        Poll::Pending
+        self.0.poll(context, |state| state.result.take())
     }
 }
 
@@ -111,6 +88,22 @@ impl Drop for Asked {
 impl Ask {
     fn lock(&self) -> MutexGuard<'_, AskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ready with what `look` finds. Else a change wakes the task.
+    fn poll<T>(
+        &self,
+        context: &Context<'_>,
+        look: impl FnOnce(&mut AskState) -> Option<T>,
+    ) -> Poll<T> {
+        let mut state = self.lock();
+        if let Some(found) = look(&mut state) {
+            return Poll::Ready(found);
+        }
+        let old = state.waker.replace(context.waker().clone());
+        drop(state);
+        drop(old);
+        Poll::Pending
     }
 
     fn change(&self, change: impl FnOnce(&mut AskState)) {

@@ -36,8 +36,6 @@ pub(crate) struct Tag {
     pub(crate) number: u32,
     pub(crate) begun: Instant,
     pub(crate) kind: CallKind,
-    /// Whether the answer is to say which server the node is.
-    pub(crate) asks_server: bool,
 }
 
 /// What a call is for, in health and telemetry.
@@ -79,7 +77,9 @@ impl CallKind {
 #[must_use = "a call that is dropped is lost"]
 pub struct Call {
     operation: Operation,
-    tag: Tag,
+    pub(crate) tag: Tag,
+    /// Whether the answer is to say which server the node is.
+    pub(crate) asks_server: bool,
     /// `None` once it is answered.
     sender: Option<Arc<dyn Answered>>,
 }
@@ -101,7 +101,7 @@ impl NotSent {
 
 impl Call {
     pub(crate) fn new(operation: Operation, tag: Tag, sender: Arc<dyn Answered>) -> Self {
-        Self { operation, tag, sender: Some(sender) }
+        Self { operation, tag, asks_server: false, sender: Some(sender) }
     }
 
     /// What the node is asked to do.
@@ -126,15 +126,7 @@ impl Call {
     /// Whether [`Reply::server`](super::Reply::server) is wanted. A backend that has it at hand gives it always.
     #[must_use]
     pub const fn asks_server(&self) -> bool {
-        self.tag.asks_server
-    }
-
-    pub(crate) const fn sets_ttl(&self) -> bool {
-        self.tag.kind.sets_ttl()
-    }
-
-    pub(crate) const fn set_asks_server(&mut self) {
-        self.tag.asks_server = true;
+        self.asks_server
     }
 
     /// Settles the call. From anywhere, at any time, also inside `begin`.

@@ -90,9 +90,7 @@ impl BackendError {
     pub fn kind(&self) -> BackendErrorKind {
         self.0.kind
     }
-}
 
-impl BackendError {
     /// The error of a call that this backend, or this server, cannot carry out. Nothing was sent.
     #[must_use]
     pub fn unsupported(what: impl Into<Arc<str>>) -> Self {

@@ -70,8 +70,7 @@ impl Reply {
     /// A refusal of an acquire that names the holder of a key.
     #[must_use]
     pub fn held_by(holder: Holder) -> Self {
-        let vote = Vote::Refused;
-        Self { holder: Some(holder), ..Self::new(vote) }
+        Self { holder: Some(holder), ..Self::new(Vote::Refused) }
     }
 }
 
@@ -186,10 +185,7 @@ impl fmt::Display for Capabilities {
             (Self::SHARED, "readers"),
         ];
         let names = names.into_iter().filter(|(one, _)| self.contains(*one));
-        for (index, (_, name)) in names.enumerate() {
-            write!(f, "{}{name}", if index == 0 { "" } else { ", " })?;
-        }
-        Ok(())
+        f.write_str(&names.map(|(_, name)| name).collect::<Vec<_>>().join(", "))
     }
 }
 

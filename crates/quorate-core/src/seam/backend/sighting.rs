@@ -46,8 +46,7 @@ impl Sighting {
 
     /// The holder, or each reader.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
-        let is_read = !self.readers.is_empty();
-        let holder = (!is_read).then_some(&self.holder);
+        let holder = self.readers.is_empty().then_some(&self.holder);
         holder.into_iter().chain(self.readers.iter().map(|one| &one.holder))
     }
 }

@@ -178,16 +178,11 @@ impl TokioContext {
         InTokio { context: self.clone(), future: Some(future) }
     }
 
-    /// The home runtime, while it runs.
-    fn home(&self) -> Option<&Handle> {
-        let home = self.home.as_deref().filter(|home| !home.sentinel.is_finished());
-        home.map(|home| &home.handle)
-    }
-
     /// The runtime for futures and tasks. Home comes before the caller's, which may be a current-thread
     /// runtime that no thread drives after the caller has returned.
     fn here(&self) -> Option<Cow<'_, Handle>> {
-        let home = self.home().map(Cow::Borrowed);
+        let running = self.home.as_deref().filter(|home| !home.sentinel.is_finished());
+        let home = running.map(|home| Cow::Borrowed(&home.handle));
         let current = || Handle::try_current().ok().map(Cow::Owned);
         home.or_else(current).or_else(|| helper().map(Cow::Borrowed))
     }

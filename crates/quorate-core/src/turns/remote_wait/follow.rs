@@ -24,7 +24,7 @@ impl WaitState {
             let is_watch = tag.kind == CallKind::Watch;
             let lack = if is_watch { Capabilities::WATCH } else { Capabilities::QUEUE };
             let is_lack = nodes.note_lack(gate, lack, error);
-            self.goal.watches().take(number);
+            self.goal.watches.take(number);
             // Where a node cannot watch, the key counts as there, and no push comes. The next wait has an entry that
             // says so.
             if is_watch && is_lack && self.awaited == Some(number) {
@@ -64,7 +64,7 @@ impl WaitState {
 
     /// Makes the watch in use known to the backend, which forgets the others.
     pub(super) fn publish_watch(&mut self, wait: &RemoteWait, effects: &mut Effects) {
-        let watching = if self.machine.is_over() { 0 } else { self.goal.watches().lowest() };
+        let watching = if self.machine.is_over() { 0 } else { self.goal.watches.lowest() };
         if wait.watching.swap(watching, Ordering::SeqCst) != watching {
             wait.wake_givers(effects);
         }
@@ -92,11 +92,11 @@ impl WaitState {
         }
         for watched in new {
             let (key, entry) = match &watched {
-                WatchedKey::Lock(at) => (self.goal.key(*at).unwrap_or(&wait.key), None),
+                WatchedKey::Lock(at) => (self.goal.keys.get(*at).unwrap_or(&wait.key), None),
                 WatchedKey::Predecessor(entry) => (&wait.key, Some(entry.clone())),
             };
             let operation = Operation::Watch { key: key.clone(), entry };
-            self.goal.watches().add(self.calls + 1, watched);
+            self.goal.watches.add(self.calls + 1, watched);
             self.publish_watch(wait, effects);
             self.ask(wait, gate, operation, now);
             if self.awaited.is_none() {
@@ -132,7 +132,7 @@ impl WaitState {
         let (number, is_watch) = (self.calls, matches!(operation, Operation::Watch { .. }));
         self.awaited = Some(number);
         let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
-        let tag = Tag { node: gate, number, begun: now, kind, asks_server: false };
+        let tag = Tag { node: gate, number, begun: now, kind };
         if let Err(not_sent) = wait.begin_call(operation, tag) {
             self.handle_reply(wait, &tag, Err(not_sent.error), now);
         }

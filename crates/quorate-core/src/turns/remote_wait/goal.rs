@@ -16,14 +16,14 @@ const ONE: WatchedKey = WatchedKey::Lock(0);
 /// The lock that is waited for. A key is its index.
 pub(crate) struct Goal {
     /// In sorted order.
-    keys: Arc<[Key]>,
+    pub(super) keys: Arc<[Key]>,
     choice: Choice,
     mode: Mode,
     /// The key that a refresh looks at first.
     first: usize,
     /// The one of several keys that the next attempt is for.
     free: Option<usize>,
-    watches: Watches,
+    pub(super) watches: Watches,
 }
 
 impl Goal {
@@ -49,19 +49,8 @@ impl Goal {
         if self.mode == Mode::Shared { entry.of_readers() } else { entry }
     }
 
-    pub(super) fn key(&self, at: usize) -> Option<&Key> {
-        self.keys.get(at)
-    }
-
     fn is_choice(&self) -> bool {
         self.choice == Choice::Any
-    }
-
-    /// Another task goes on. Returns whether it waits for other keys.
-    pub(super) fn replace(&mut self, keys: Arc<[Key]>) -> bool {
-        let is_other = keys != self.keys;
-        self.keys = keys;
-        is_other
     }
 
     /// The keys that a refresh looks at. Of one of several, the gate names the last that is free.
@@ -103,10 +92,6 @@ impl Goal {
         };
         self.watches.renew(gate, keys)
     }
-
-    pub(super) const fn watches(&mut self) -> &mut Watches {
-        &mut self.watches
-    }
 }
 
 /// For a wait for one of several keys.
@@ -117,7 +102,7 @@ impl RemoteWait {
         self.look(|state| {
             let goal = &mut state.goal;
             goal.first = goal.free.take()?;
-            goal.key(goal.first).cloned()
+            goal.keys.get(goal.first).cloned()
         })
     }
 

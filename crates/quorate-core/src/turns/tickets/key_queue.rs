@@ -17,6 +17,7 @@ const RECENT: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_millis(100);
 
 /// The queue of one key.
+#[derive(Default)]
 pub(super) struct KeyQueue {
     pub(super) tasks: VecDeque<(u64, Waker)>,
     pub(super) ticket: Whereabouts,
@@ -39,8 +40,10 @@ pub(super) struct KeyQueue {
 }
 
 /// Where the ticket of a key is.
+#[derive(Default)]
 pub(super) enum Whereabouts {
     /// Nobody has it.
+    #[default]
     Here,
     /// The first task has been woken for it.
     Given,
@@ -51,21 +54,6 @@ pub(super) enum Whereabouts {
 }
 
 impl KeyQueue {
-    pub(super) const fn new() -> Self {
-        Self {
-            tasks: VecDeque::new(),
-            ticket: Whereabouts::Here,
-            hint: None,
-            is_hint_used: false,
-            wait: None,
-            label: None,
-            waited: None,
-            ended: None,
-            asked: None,
-            is_lingering: false,
-        }
-    }
-
     /// How many tasks are queued behind the one that has the ticket, or is given it.
     pub(super) fn waiters(&self) -> usize {
         let is_given = matches!(self.ticket, Whereabouts::Given);
@@ -126,14 +114,10 @@ mod tests {
     #[test]
     fn the_hint_of_the_gate_counts_once_for_a_second_and_not_behind_a_wait_of_ours() {
         let now = Instant::now();
-        let says = |others_wait| {
-            let mut queue = KeyQueue::new();
-            queue.hint = Some((others_wait, now));
-            queue
-        };
+        let says = |others_wait| KeyQueue { hint: Some((others_wait, now)), ..KeyQueue::default() };
         let mut alone = says(false);
         assert_eq!([alone.use_hint(now), alone.use_hint(now)], [true, false]);
-        assert!(!says(true).use_hint(now) && !KeyQueue::new().use_hint(now));
+        assert!(!says(true).use_hint(now) && !KeyQueue::default().use_hint(now));
         assert!(!says(false).use_hint(now + RECENT));
         let mut has_waited = says(false);
         has_waited.waited = Some(now);

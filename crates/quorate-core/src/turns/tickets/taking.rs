@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::{Asking, Inner, KeyQueue, NoTicket, Ticket, Whereabouts};
+use super::{Asking, Inner, NoTicket, Ticket, Whereabouts};
 use crate::resource::Key;
 
 impl Inner {
@@ -32,31 +32,22 @@ impl Inner {
 /// Dropped, it leaves the queue, and gives on a ticket that it was given.
 pub(crate) struct Taking {
     manager: Arc<Inner>,
-    key: Key,
+    pub(crate) key: Key,
     waits: bool,
     /// The request has lost a round.
     is_again: bool,
     asked_at: Instant,
     /// Its number in the queue.
     task: Option<u64>,
-    /// When it entered the queue, a guard or an earlier task was in the way.
-    is_behind_others: bool,
+    /// When it entered the queue, a guard or an earlier task was in the way, and not only a release.
+    pub(crate) is_behind_others: bool,
 }
 
 impl Taking {
-    pub(crate) const fn key(&self) -> &Key {
-        &self.key
-    }
-
     /// The same for a request that has lost a round, if `is_again`: it is never one too many.
     pub(crate) const fn again(mut self, is_again: bool) -> Self {
         self.is_again = is_again;
         self
-    }
-
-    /// Whether a guard or an earlier task was in the way, and not only a release.
-    pub(crate) const fn is_behind_others(&self) -> bool {
-        self.is_behind_others
     }
 
     fn ticket(&self) -> Ticket {
@@ -76,7 +67,7 @@ impl Taking {
         }
         state.last_task += 1;
         let task = state.last_task;
-        let queue = state.queues.entry(self.key.clone()).or_insert_with(KeyQueue::new);
+        let queue = state.queues.entry(self.key.clone()).or_default();
         match queue.ticket {
             Whereabouts::Here => {
                 queue.ticket = Whereabouts::Out;

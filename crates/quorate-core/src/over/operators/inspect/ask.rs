@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::join_all;
 
 use super::{Inspection, KeyState, NodeView};
 use crate::backend::{BackendError, BackendErrorKind, Sighting};
-use crate::over::access::saturating_add;
+use crate::over::access::{saturating_add, unless};
 use crate::resource::Key;
 use crate::runtime::{BoxFuture, Runtime};
 use crate::{IntoResource, InvalidResource, LockBackend, LockManager};
@@ -101,13 +101,9 @@ pub(crate) async fn reply<T>(
     call: impl Future<Output = Result<T, BackendError>>,
 ) -> Option<Result<T, BackendError>> {
     let call = pin!(AssertUnwindSafe(call).catch_unwind());
-    match select(call, runtime.sleep_until(deadline)).await {
-        Either::Left((Ok(reply), _)) => Some(reply),
-        Either::Left((Err(_), _)) => {
-            Some(Err(BackendError::new(BackendErrorKind::Other, "the backend panicked")))
-        }
-        Either::Right(_) => None,
-    }
+    let panicked = |_| Err(BackendError::new(BackendErrorKind::Other, "the backend panicked"));
+    let reply = unless(call, runtime.sleep_until(deadline)).await;
+    reply.map(|reply| reply.unwrap_or_else(panicked))
 }
 
 #[cfg(test)]
