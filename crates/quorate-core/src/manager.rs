@@ -211,6 +211,7 @@ impl LockManager {
     /// ```
     /// use std::time::Duration;
     ///
+    /// use futures_util::future::poll_immediate;
     /// use quorate_core::LockManager;
     /// # async fn next_page() -> Option<u32> { None }
     ///
@@ -219,7 +220,7 @@ impl LockManager {
     ///     locks
     ///         .with("import", async |lease| {
     ///             let mut asked_to_end = std::pin::pin!(lease.draining());
-    ///             while futures_util::poll!(&mut asked_to_end).is_pending() {
+    ///             while poll_immediate(&mut asked_to_end).await.is_none() {
     ///                 let Some(_page) = next_page().await else { break };
     ///             }
     ///         })
