@@ -177,7 +177,7 @@ impl Nodes {
 
     /// Hands a call to its node. Under the lock of its sender, which fixes the order of calls to the node.
     ///
-    /// Returns for how long the node has answered no call. The health is locked before and after the backend's
+    /// Returns since when the node has answered no call. The health is locked before and after the backend's
     /// `begin`, never during it. Where that panics, the call was dropped, and is lost.
     pub(crate) fn begin(
         &self,
@@ -185,9 +185,9 @@ impl Nodes {
         mut call: Call,
         runtime: &dyn Runtime,
         now: Instant,
-    ) -> Result<Duration, NotSent> {
+    ) -> Result<Instant, NotSent> {
         let node = &self.nodes[id.index()];
-        let silent = {
+        let silent_since = {
             let mut health = self.health(id);
             if call.sets_ttl()
                 && health.server == Server::Unknown
@@ -205,7 +205,7 @@ impl Nodes {
                 self.health(id).settled(false, Some(&not_sent.error), now);
                 Err(not_sent)
             }
-            Ok(Ok(())) | Err(_) => Ok(silent),
+            Ok(Ok(())) | Err(_) => Ok(silent_since),
         }
     }
 
