@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{Attempt, Effects, State, set_bit};
 use crate::algorithm::attempt::{CallId, Message, NodeSet, Outcome};
-use crate::algorithm::lease::Ttl;
+use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::nodes::{Change, Settled, outcome};
 use crate::resource::Key;
@@ -33,12 +33,13 @@ impl State {
         let (operation, kind) = operation(attempt, node, message);
         let tag = Tag { node, number: id.number(), begun: now, kind };
         match attempt.begin_call(operation, tag) {
-            Ok(silent) => {
-                if silent >= attempt.node_timeout
+            Ok(since) => {
+                if saturating_add(since, attempt.node_timeout) <= now
                     && cluster.nodes.note_silent(node, now) == Change::Fails
                 {
                     effects.tell(move |attempt| {
                         let name = attempt.cluster().nodes.name(node);
+                        let silent = now.saturating_duration_since(since);
                         telemetry::node_silent(name, kind.name(), silent);
                     });
                 }

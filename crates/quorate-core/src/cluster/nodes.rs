@@ -177,12 +177,12 @@ impl Nodes {
 
     /// Hands a call to its node. Under the lock of its sender, which fixes the order of calls to the node.
     ///
-    /// Returns for how long the node has answered no call. The health is locked before and after the backend's
+    /// Returns since when the node has answered no call. The health is locked before and after the backend's
     /// `begin`, never during it. Where that panics, the call was dropped, and is lost.
-    pub(crate) fn begin(&self, mut call: Call, runtime: &dyn Runtime) -> Result<Duration, NotSent> {
+    pub(crate) fn begin(&self, mut call: Call, runtime: &dyn Runtime) -> Result<Instant, NotSent> {
         let Tag { node: id, begun: now, kind, .. } = call.tag;
         let node = &self.nodes[id.index()];
-        let silent = {
+        let silent_since = {
             let mut health = self.health(id);
             call.asks_server = kind.sets_ttl()
                 && health.server == Server::Unknown
@@ -197,7 +197,7 @@ impl Nodes {
                 self.health(id).settled(false, Some(&not_sent.error), now);
                 Err(not_sent)
             }
-            Ok(Ok(())) | Err(_) => Ok(silent),
+            Ok(Ok(())) | Err(_) => Ok(silent_since),
         }
     }
 

@@ -19,7 +19,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use self::late::{LateLock, LateState};
 use self::wakers::Wakers;
@@ -182,12 +182,12 @@ impl<A: Actor> Shell<A> {
         })
     }
 
-    /// Hands a call to its node. Returns for how long that has answered no call.
+    /// Hands a call to its node. Returns since when that has answered no call.
     pub(crate) fn begin_call(
         self: &Arc<Self>,
         operation: Operation,
         tag: Tag,
-    ) -> Result<Duration, NotSent> {
+    ) -> Result<Instant, NotSent> {
         let cluster = self.cluster();
         let call = Call::new(operation, tag, Arc::<Self>::clone(self));
         cluster.nodes.begin(call, &*cluster.runtime)

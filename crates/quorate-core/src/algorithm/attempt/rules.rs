@@ -9,39 +9,6 @@ use super::messages::{Decision, End, Loss, Message, Outcome};
 use super::node::{Knowledge, Node, Purpose, RoundVote};
 use super::{AttemptMachine, Owed, Phase};
 
-/// The number of nodes for each vote, and for each state of knowledge.
-#[derive(Default)]
-struct Tally {
-    granted: usize,
-    against: usize,
-    unknown: usize,
-    open: usize,
-    not_ours: usize,
-    marked: usize,
-    /// How many owe no release.
-    clear: usize,
-}
-
-impl Tally {
-    fn of<E: Clone, H: Clone>(nodes: &[Node<E, H>]) -> Self {
-        let mut tally = Self::default();
-        for node in nodes {
-            *match node.vote {
-                RoundVote::Open => &mut tally.open,
-                RoundVote::For => &mut tally.granted,
-                RoundVote::Against(_) | RoundVote::NotAsked => &mut tally.against,
-                RoundVote::Unknown(_) | RoundVote::Silent | RoundVote::Unclear => {
-                    &mut tally.unknown
-                }
-            } += 1;
-            tally.not_ours += usize::from(node.know == Knowledge::NotOurs);
-            tally.marked += usize::from(node.know == Knowledge::Marked);
-            tally.clear += usize::from(!node.owes_release());
-        }
-        tally
-    }
-}
-
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// A contested round, in which a quorum has granted or refused, goes on for as long as it took until then: it does not
     /// wait for slow nodes.
@@ -96,26 +63,36 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         if self.phase == Phase::Ending(Owed::default()) {
             return false;
         }
-        let Tally { granted, against, unknown, open, not_ours, marked, clear } =
-            Tally::of(&self.nodes);
+        // Each row counts what it needs.
+        let count =
+            |is_so: fn(&Node<E, H>) -> bool| self.nodes.iter().filter(|node| is_so(node)).count();
+        let granted = || count(|node| matches!(node.vote, RoundVote::For));
+        let against =
+            || count(|node| matches!(node.vote, RoundVote::Against(_) | RoundVote::NotAsked));
+        let open = || count(Node::is_open);
+        let not_ours = || count(|node| node.know == Knowledge::NotOurs);
+        let marked = || count(|node| node.know == Knowledge::Marked);
         let (quorum, spare) = (self.settings.nodes.quorum(), self.settings.nodes.spare());
 
         match self.phase {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => {
+                let (granted, open) = (granted(), open());
                 if now >= self.round.valid_until {
                     self.lose(Loss::Expired, now);
                 } else if granted >= quorum {
                     self.agree(now);
                 } else if granted + open < quorum {
+                    let unknown = self.nodes.len() - granted - open - against();
                     let loss = match self.phase {
                         Phase::Acquiring if unknown <= spare => Loss::Held,
                         // An adopter that reads "held" throws its record away: no quorum may have it.
-                        Phase::Adopting if against > spare => Loss::Held,
+                        Phase::Adopting if against() > spare => Loss::Held,
                         Phase::Raising => Loss::NoToken,
                         _ => Loss::NoQuorum,
                     };
                     self.lose(loss, now);
                 } else {
+                    let against = against();
                     let is_contested = against > 0 && granted + against >= quorum;
                     if is_contested && self.phase == Phase::Acquiring {
                         self.make_haste(now);
@@ -132,39 +109,41 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             Phase::Revoked if now >= self.lease_end() => {
                 self.lapse(End::Revoked, saturating_add(self.lease_end(), self.margin), now);
             }
-            Phase::Revoked if not_ours > spare => self.lapse(End::Revoked, now, now),
-            Phase::Held { .. } | Phase::Extending { .. } if not_ours > spare => {
+            Phase::Revoked if not_ours() > spare => self.lapse(End::Revoked, now, now),
+            Phase::Held { .. } | Phase::Extending { .. } if not_ours() > spare => {
                 self.lapse(End::NotOurs, now, now);
             }
             // No extension can win, and no other client gets a marked key before its ttl has passed.
             Phase::Held { .. } | Phase::Extending { .. }
-                if marked > 0 && marked + not_ours > spare =>
+                if marked() > 0 && marked() + not_ours() > spare =>
             {
                 self.note_revoked(now);
             }
-            Phase::Extending { next } if granted >= quorum => {
+            Phase::Extending { next } if granted() >= quorum => {
                 self.close_extension(true, next, now);
             }
-            Phase::Extending { next } if granted + open < quorum => {
+            Phase::Extending { next } if granted() + open() < quorum => {
                 self.close_extension(false, next, now);
             }
-            Phase::Lapsed { until } if not_ours > spare || now >= until => {
+            Phase::Lapsed { until } if not_ours() > spare || now >= until => {
                 self.begin_release(Owed::DROPPED, now);
             }
-            Phase::Ending(awaited) if awaited.release && granted >= quorum => {
+            Phase::Ending(awaited) if awaited.release && granted() >= quorum => {
                 self.close_release(Decision::Released, now);
             }
-            Phase::Ending(awaited) if awaited.release && against > spare => {
+            Phase::Ending(awaited) if awaited.release && against() > spare => {
                 self.close_release(Decision::LostBefore, now);
             }
-            Phase::Ending(awaited) if awaited.release && open == 0 => {
+            Phase::Ending(awaited) if awaited.release && open() == 0 => {
                 self.close_release(Decision::Unconfirmed, now);
             }
             Phase::Ending(awaited) if awaited.undone && self.is_undone() => {
                 self.phase = Phase::Ending(Owed { undone: false, ..awaited });
                 self.decisions.push_back(Decision::Undone);
             }
-            Phase::Ending(awaited) if awaited.cleared && clear >= quorum => {
+            Phase::Ending(awaited)
+                if awaited.cleared && count(|node| !node.owes_release()) >= quorum =>
+            {
                 self.phase = Phase::Ending(Owed { cleared: false, ..awaited });
                 self.decisions.push_back(Decision::Cleared);
             }

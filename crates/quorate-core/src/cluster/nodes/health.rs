@@ -78,11 +78,10 @@ pub(crate) enum Change {
 }
 
 impl Health {
-    /// A call begins. Returns for how long no call has been answered.
-    pub(super) fn begin(&mut self, now: Instant) -> Duration {
+    /// A call begins. Returns since when no call has been answered.
+    pub(super) fn begin(&mut self, now: Instant) -> Instant {
         self.in_flight += 1;
-        let since = *self.silent_since.get_or_insert(now);
-        now.saturating_duration_since(since)
+        *self.silent_since.get_or_insert(now)
     }
 
     /// A call has settled.
