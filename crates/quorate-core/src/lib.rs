@@ -27,18 +27,18 @@
 //! | 7 | [`manager/request`](LockRequest) | what a user asks for; awaited, it gives a guard |
 //! | 7 | [`manager/guard`](LockGuard) | the RAII value that releases on drop |
 //! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
-//! | 6 | `acquire` | a loop for each kind of request: `plain`, and `trying` for one that waits for no holder; `any` (one of several names, so permits too) and `readers`, which may wait or not; `rounds` is what all share, and its `Drop` ends a dropped one |
+//! | 6 | `acquire` | a loop for each kind of request: `plain`, and `trying` for one that waits for no holder, and goes on only while the votes are split; `any` (one of several names, so permits too) and `readers`, which may wait or not, and whose win gives way to a writer that waits; `rounds` is what all share, and its `Drop` ends a dropped one |
 //! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it; decides nothing |
-//! | 5 | `attempt` | the life of one token: each reply, due time and wish is one input, handled at once; in it `calls` (a call and its reply), `renewing`, `keep` (the lock stays on the nodes) and `risk` (a failed extension, a revoke) |
-//! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key, and for a set of names of which one is wanted |
-//! | 4 | `turns/readers` | the readers of a manager that wait: they take no ticket, those of one lock share an entry, and a win gives way to a writer that waits |
-//! | 4 | `turns/remote_wait` | the wait between processes, in the queue of one key |
+//! | 5 | `attempt` | the life of one token: each reply, push, due time and wish is one input, handled at once; in it `calls` (a call and its reply, also one *after the decision*: C4), `end` (the end of the lease by the clock), `renewing`, `keep` (the lock stays on the nodes) and `risk` (a failed extension; a revoke, of which a push or the next extension tells) |
+//! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key, and for a set of names of which one is wanted. `Inner` there is the root of a manager |
+//! | 4 | `turns/readers` | the readers of a manager that wait: they take no ticket, and those of one lock share an entry |
+//! | 4 | `turns/remote_wait` | the wait between processes, in the queue of one key: until a push for the key that it watches, or its refresh each 0.67 s |
 //! | 3 | `cluster/shell` | the machine room of an attempt and of a wait: input, follow, effects, and the waiters |
 //! | 3 | `cluster` | what all floors above share: settings, runtime, nodes, open attempts |
-//! | 3 | `cluster/nodes` | the configured nodes, with the health and the server id of each |
+//! | 3 | `cluster/nodes` | the configured nodes, with the health and the server id of each. One that is down is asked in each round, and skipped only as a gate; when it answers, releases that failed are sent again |
 //! | 3 | `cluster/attempts` | all attempts and waits that are not over, and the timekeeper |
 //! | 3 | `cluster/shell/wakers` | the tasks that wait for a change of one state |
-//! | 3 | `cluster/shell/late` | the mutex of the shell: a reply never waits for it, and stands in a list while it is locked. A reply *after the decision* is an input as any other, for `attempt/calls` (C4) |
+//! | 3 | `cluster/shell/late` | the mutex of the shell: a reply never waits for it, and stands in a list while it is locked |
 //! | 2 | [`telemetry`] | events and figures |
 //! | 2 | `config` | the settings, checked |
 //! | 2 | [`error`] | one error per operation |
@@ -50,7 +50,7 @@
 //!
 //! To learn how a lock works, read `docs/how-it-works.md` of this crate, then `acquire.rs`, `acquire/plain.rs`,
 //! [`algorithm::attempt`] and `attempt.rs`. A table on that page says where each event is handled. Codes such as C3 are
-//! the rules of `tests/RULES.md`. The *gate* is the node that keeps the wait queue of a lock. A *pool* is a node, or a
+//! the rules of `tests/RULES.md`, at the root of the repository. The *gate* is the node that keeps the wait queue of a lock. A *pool* is a node, or a
 //! manager with such a node, that does not keep the order of calls.
 //!
 //! # Invariants

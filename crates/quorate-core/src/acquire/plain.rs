@@ -2,11 +2,11 @@
 //!
 //! The request takes a ticket for each of its keys, so that one task of this manager competes for a key at a time. Then it
 //! makes one attempt at the nodes after another, until one is won. Between two of them, and before
-//! the first if others are known to wait, it waits for its turn in the wait queue of its first key, which a node keeps. On a
-//! free lock it waits for its round alone.
+//! the first if others are known to wait (a hint that is a second old at most), it waits for its turn in the wait queue of its
+//! first key, which a node keeps. On a free lock it waits for its round alone.
 //!
-//! While an attempt runs, it has the tickets. A win keeps them until its releases; a loss gives them back to the request,
-//! which stays the first of its process.
+//! While an attempt runs, it has the tickets. A win keeps them until its releases are on their way (`turns/tickets/giving`
+//! says when each goes on); a loss gives them back to the request, which stays the first of its process.
 
 use std::sync::Arc;
 
@@ -22,8 +22,9 @@ use crate::turns::tickets::Inner;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future releases in the background what was acquired, and gives the tickets on, by `Rounds::drop`;
-/// while it is queued in this process, by that of `Taking`.
+/// Dropping the future releases in the background what was acquired, and gives the tickets on: by `Rounds::drop`, before the
+/// first round by `Ticket::drop`, while it is queued in this process by that of `Taking`. With the last task of this manager
+/// the wait at the gate ends.
 pub(super) async fn acquire(
     manager: &Arc<Inner>,
     wanted: &Wanted,
@@ -32,6 +33,7 @@ pub(super) async fn acquire(
     rounds.take_tickets().await?;
     while wait_for_turn(&mut rounds).await? {
         match rounds.run(Arc::clone(&wanted.keys)).await? {
+            // Refuses the win if two nodes are one server (Q6).
             Round::Won => return rounds.finish().await,
             Round::Lost => {}
             Round::Final => break,
