@@ -90,8 +90,7 @@ pub struct Packed {
 
 impl Command for Packed {
     fn new(name: &str, size: usize) -> Self {
-        // As many parts as the SET of a lock has.
-        Self { command: Cmd::with_capacity(7, name.len() + size), size: 0 }.arg(name)
+        Self { command: Cmd::with_capacity(8, name.len() + size), size: 0 }.arg(name)
     }
 
     fn arg(mut self, part: impl AsRef<[u8]>) -> Self {
