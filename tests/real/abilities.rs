@@ -16,6 +16,27 @@ fn needed() -> &'static [&'static str] {
     }
 }
 
+/// The same question has another form of reply over RESP2 and RESP3.
+#[test]
+fn each_client_sees_whether_each_write_is_on_the_disk() {
+    let rows = [
+        ("always", "no", "always", true),
+        ("always", "yes", "always, no-appendfsync-on-rewrite yes", false),
+        ("everysec", "no", "everysec", false),
+    ];
+    for (fsync, on_rewrite, shown, keeps) in rows {
+        let builder = RedisServer::builder().append_only().config("appendfsync", &[fsync]);
+        let node = builder.config("no-appendfsync-on-rewrite", &[on_rewrite]).start();
+        with_each(&Client::WITH_POOL, async |client| {
+            let check = client.manager_at(&node.address()).check().await;
+            let told = check.nodes()[0].description.as_ref();
+            let told = told.unwrap_or_else(|| panic!("{client:?}: {check}"));
+            let seen = (told.fsync.as_deref(), told.keeps_writes());
+            assert_eq!(seen, (Some(shown), Some(keeps)), "{client:?}");
+        });
+    }
+}
+
 /// Commands are renamed away. Their absence costs a lock, or a feature, but never a release.
 #[test]
 fn a_node_that_cannot_release_grants_nothing() {

@@ -29,7 +29,7 @@
 //! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
 //! | 6 | `acquire` | a loop for each kind of request: `plain`, and `trying` for one that waits for no holder, and goes on only while the votes are split; `any` (one of several names, so permits too) and `readers`, which may wait or not, and whose win gives way to a writer that waits; `rounds` is what all share, and its `Drop` ends a dropped one |
 //! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it; decides nothing |
-//! | 5 | `attempt` | the life of one token: each reply, push, due time and wish is one input, handled at once; in it `calls` (a call and its reply, also one *after the decision*: C4), `end` (the end of the lease by the clock), `renewing`, `keep` (the lock stays on the nodes) and `risk` (a failed extension; a revoke, of which a push or the next extension tells) |
+//! | 5 | `attempt` | the life of one token: each reply, push, due time and wish is one input, handled at once; in it `calls` (a call and its reply, also one *after the decision*: C4), `end` (the end of the lease by the clock), `renewing`, `keep` (the lock stays on the nodes) and `risk` (a failed extension; a revoke, which a push or the next extension reports) |
 //! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key, and for a set of names of which one is wanted. `Inner` there is the root of a manager |
 //! | 4 | `turns/readers` | the readers of a manager that wait: they take no ticket, and those of one lock share an entry |
 //! | 4 | `turns/remote_wait` | the wait between processes, in the queue of one key: until a push for the key that it watches, or its refresh each 0.67 s |

@@ -94,8 +94,8 @@ pub fn sentinel(
 /// default, and not beyond the cleanup bound. So does the first call after all connections
 /// have ended, if no other can be made.
 ///
-/// All connections have to lead to one server. Where a pool replaces them one by one and its address leads to another server by
-/// then, that is found with the next call that fails; until then that server can vote twice, if it is a node of its own too.
+/// All connections have to lead to one server. If your pool replaces one, and the address leads to another server by then, the
+/// node notices it at the next call that fails. Until then a server that is also another node of the list votes twice.
 #[must_use]
 pub fn from_pool<M>(name: impl Into<String>, pool: bb8::Pool<M>) -> PooledNode
 where

@@ -66,9 +66,9 @@
 //!
 //! The handshake of a connection loads the scripts and tries these commands on a key of its own, `quorate:probe:…`, which is
 //! gone after it, or a second later where the connection ends in between. A user who may not access that key loses
-//! nothing. redis-rs also sends `CLIENT SETINFO`, which may be refused. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete, the first call fails with
-//! the permission that is missing, and nothing is set. With a compare-and-delete alone, plain locks work, and they
-//! cannot be extended.
+//! nothing. redis-rs also sends `CLIENT SETINFO`, which may be refused. Without `EVAL`, `GET`, `DEL`, `PTTL` or
+//! `PEXPIRE`, and without a compare-and-delete, the first call fails with the permission that is missing, and nothing is
+//! set. With a compare-and-delete alone, plain locks work, and they cannot be extended.
 //!
 //! # Runtimes
 //!

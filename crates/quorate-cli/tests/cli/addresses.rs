@@ -74,7 +74,7 @@ fn a_variable_that_is_empty_counts_as_unset() {
     };
     for name in VARIABLES {
         with(name, "").assert_silent();
-        let is_text = name == "QUORATE_PREFIX";
+        let is_text = matches!(name, "QUORATE_PREFIX" | "QUORATE_GROUP");
         assert_eq!(with(name, "no").code(), Some(if is_text { 0 } else { 64 }), "{name}");
     }
     let none = with("QUORATE_NODES", "");

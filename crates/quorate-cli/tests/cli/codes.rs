@@ -200,6 +200,7 @@ fn scenarios(errors: Errors) {
         (good, "run quorate:fence:1 -- true", None, 64, "cannot be locked"),
         (good, "--nodes-file /no/such/file nodes", None, 64, "/no/such/file"),
         (&[], "nodes", None, 64, "no nodes"),
+        (good, "nodes --accept", None, 64, "--accept needs --group"),
         (good, "extend", None, 64, "record"),
         (good, "release", None, 64, "record"),
     ];

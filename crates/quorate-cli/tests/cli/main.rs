@@ -16,6 +16,7 @@ mod permits;
 mod processes;
 mod read;
 mod records;
+mod replacing;
 mod rolling;
 mod scripts;
 mod secrets;

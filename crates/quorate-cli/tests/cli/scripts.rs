@@ -82,6 +82,17 @@ fn the_scripts_of_the_readme_run() {
     }
 }
 
+/// The lock is taken away during the first step.
+#[test]
+fn a_pipeline_that_has_lost_its_lock_does_not_go_on() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let work = "#!/bin/sh\necho \"$*\" >> ran\nquorate free --now --yes deploy > freed\n";
+    dir.write("work", work);
+    fs::set_permissions(dir.file("work"), fs::Permissions::from_mode(0o755)).unwrap();
+    let done = sh(dir, nodes, &script(PAGE, "quorate extend"));
+    assert_eq!((done.code(), &*dir.read("ran")), (Some(79), "build\n"), "{done:?}");
+}
+
 #[test]
 fn the_scripts_of_the_page_run() {
     let nodes = &Nodes::start(3);

@@ -17,9 +17,10 @@ pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
 pub(crate) const LONG_PERIOD: &str = "300days";
 
 /// The defaults of options.
-pub(crate) const VARIABLES: [&str; 5] = [
+pub(crate) const VARIABLES: [&str; 6] = [
     "QUORATE_PREFIX",
     "QUORATE_GUARD_MAX_TTL",
+    "QUORATE_GROUP",
     "QUORATE_TLS_CA",
     "QUORATE_TLS_CERT",
     "QUORATE_TLS_KEY",
