@@ -23,13 +23,13 @@
 //! | 8 | [`over/operators/inspect`](operators::Inspection) | a look from outside at a lock |
 //! | 8 | [`over/operators/readiness`](operators::Readiness) | what is known of the nodes without asking them |
 //! | 8 | `over/access` | the private things that this floor needs |
-//! | 7 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `leases`, `close` |
+//! | 7 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `leases`; `close`, which is an input of each open attempt and wait, and waits until the nodes that answer are clean |
 //! | 7 | [`manager/request`](LockRequest) | what a user asks for; awaited, it gives a guard |
 //! | 7 | [`manager/guard`](LockGuard) | the RAII value that releases on drop |
 //! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
-//! | 6 | `acquire` | a loop for each kind of request: `plain`, and `trying` for one that waits for no holder, and goes on only while the votes are split; `any` (one of several names, so permits too) and `readers`, which may wait or not, and whose win gives way to a writer that waits; `rounds` is what all share, and its `Drop` ends a dropped one |
+//! | 6 | `acquire` | a loop for each kind of request: `plain`, and `trying` for one that waits for no holder, and goes on only while the votes are split; `any` (one of several names, so permits too) and `readers`, which may wait or not, and whose win gives way to a writer that waits; `rounds` is what all share, and its `Drop` ends a dropped one (`rounds/lost`: the error of a lost round, which waits for its undo; `rounds/split`: split votes without waiting) |
 //! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it; decides nothing |
-//! | 5 | `attempt` | the life of one token: each reply, push, due time and wish is one input, handled at once; in it `calls` (a call and its reply, also one *after the decision*: C4), `end` (the end of the lease by the clock), `renewing`, `keep` (the lock stays on the nodes) and `risk` (a failed extension; a revoke, which a push or the next extension reports) |
+//! | 5 | `attempt` | the life of one token: each reply, push, due time and wish is one input, handled at once. What it *means* is decided by `algorithm/attempt` (a reply, also one after the decision, C4: `node`; undo and release: `transitions`; the end of the lease by the clock, and a revoke: `rules`; a push: `look`). Here `calls` is the way of a call and back, `end` publishes the end for looks without a mutex, `renewing` extends, `keep` leaves the lock on the nodes, and `risk` publishes a failed extension or a revoke |
 //! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key, and for a set of names of which one is wanted. `Inner` there is the root of a manager |
 //! | 4 | `turns/readers` | the readers of a manager that wait: they take no ticket, and those of one lock share an entry |
 //! | 4 | `turns/remote_wait` | the wait between processes, in the queue of one key: until a push for the key that it watches, or its refresh each 0.67 s |
@@ -42,7 +42,7 @@
 //! | 2 | [`telemetry`] | events and figures |
 //! | 2 | `config` | the settings, checked |
 //! | 2 | [`error`] | one error per operation |
-//! | 1 | [`seam/backend`](backend) | the seam to a node; in it `call`: one call, and its way back |
+//! | 1 | [`seam/backend`](backend) | the seam to a node; in it `call`: one call, its way back, and a push, which goes straight to the shell of its sender. The restart guard is an option of an acquire, which the node checks |
 //! | 1 | `seam/given_up` | tasks of backends that wait until an answer is not awaited any more |
 //! | 1 | [`seam/runtime`](runtime) | the seam to an async runtime: clock, timer, tasks, randomness |
 //! | 0 | [`resource`] | names, keys and tokens |

@@ -5,8 +5,9 @@
 //! the first if others are known to wait (a hint that is a second old at most), it waits for its turn in the wait queue of its
 //! first key, which a node keeps. On a free lock it waits for its round alone.
 //!
-//! While an attempt runs, it has the tickets. A win keeps them until its releases are on their way (`turns/tickets/giving`
-//! says when each goes on); a loss gives them back to the request, which stays the first of its process.
+//! While an attempt runs, it has the tickets. A win that is still valid when the request hears of it ends the wait at the
+//! gate, and keeps them until its releases are on their way (`turns/tickets/giving` says when each goes on); a loss gives
+//! them back to the request, which stays the first of its process.
 
 use std::sync::Arc;
 
@@ -54,7 +55,8 @@ async fn wait_for_turn(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
     Ok(rounds.is_in_time())
 }
 
-/// Waits in the queue at the node that keeps it, the *gate*. Without one, backs off.
+/// After a random pause, so that requests that split the votes do not meet again, waits in the queue at the node that keeps
+/// it, the *gate*. Without one, backs off.
 async fn wait_at_gate(rounds: &Rounds<'_>) {
     rounds.await_undo_on_pools().await;
     rounds.pause_before_gate().await;
