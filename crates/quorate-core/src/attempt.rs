@@ -38,7 +38,7 @@ use crate::telemetry;
 use crate::turns::tickets::{GivenOn, Inner, Turn};
 
 pub(crate) use self::end::PublishedEnd;
-pub(crate) use self::sides::{AttemptOptions, NotWon};
+pub(crate) use self::sides::{NotWon, settings};
 
 /// One token over all nodes, from its first acquire to its last release.
 pub(crate) type Attempt = Shell<State>;

@@ -54,10 +54,6 @@ impl LockManager {
         LockManagerBuilder::new(nodes.into_iter().map(|node| Arc::new(node) as _).collect())
     }
 
-    pub(crate) fn new(cluster: Cluster) -> Self {
-        Self { inner: Inner::new(Arc::new(cluster)) }
-    }
-
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.inner.cluster
     }

@@ -103,7 +103,7 @@ impl Choosing<'_> {
     /// The undo of the lost round gives the turn on, and the request takes another one.
     fn leave_turn(&mut self) {
         let turn = take(&mut self.rounds.turn);
-        if let Some(attempt) = self.rounds.attempt() {
+        if let Some(attempt) = &self.rounds.attempt {
             attempt.leave_with(turn);
         }
     }
@@ -140,7 +140,7 @@ impl Choosing<'_> {
 
     /// Takes the ticket of the name of the next attempt. `None` if the request ends without one.
     async fn next_key(&mut self) -> Result<Option<Key>, LockError> {
-        let (cluster, deadline) = (self.rounds.cluster(), self.rounds.deadline());
+        let (cluster, deadline) = (self.rounds.cluster(), self.rounds.deadline);
         if self.set_ticket.is_none()
             && let Err(error) = self.take_set_ticket().await
         {

@@ -119,7 +119,7 @@ async fn give_back_to_writer(
     rounds: &mut Rounds<'_>,
     questions: Vec<Question<'_>>,
 ) -> Result<bool, LockError> {
-    let Some(attempt) = rounds.attempt().cloned() else { return Ok(false) };
+    let Some(attempt) = rounds.attempt.clone() else { return Ok(false) };
     let writer_waits = writer_waits(rounds, &attempt, questions).await;
     let loss = match attempt.first().await.ok_or(LockError::Closed)? {
         _ if writer_waits => Loss::Held,
@@ -139,7 +139,7 @@ async fn writer_waits(
 ) -> bool {
     let (cluster, took) = (rounds.cluster(), attempt.answers().waited());
     let (won, mut limit) = (cluster.now(), took);
-    let last = rounds.deadline().map(|at| saturating_add(at.max(won), took));
+    let last = rounds.deadline.map(|at| saturating_add(at.max(won), took));
     if questions.is_empty() {
         cluster.before(last, rounds.learn_gates()).await;
         limit = took.saturating_add(cluster.now().saturating_duration_since(won));

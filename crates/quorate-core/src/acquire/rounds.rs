@@ -33,11 +33,11 @@ pub(super) struct Rounds<'a> {
     /// A guard or an earlier task of this manager was in the way.
     pub(super) was_behind_others: bool,
     /// `None` for a request that waits without end.
-    deadline: Option<Instant>,
+    pub(super) deadline: Option<Instant>,
     /// The latest reading of the clock, if nothing was awaited since.
     fresh_now: Option<Instant>,
     /// The latest one. If it was won, until [`finish`](Self::finish).
-    attempt: Option<Arc<Attempt>>,
+    pub(super) attempt: Option<Arc<Attempt>>,
     last: Option<LostRound>,
     /// The number of rounds that were lost.
     lost: u32,
@@ -154,10 +154,11 @@ impl<'a> Rounds<'a> {
 
     fn begin(&mut self, keys: Arc<[Key]>) -> Result<Arc<Attempt>, LockError> {
         let claim = self.wanted.claim(self.cluster(), keys)?;
-        let options = self.wanted.options(self.cluster(), self.deadline, haste(self.lost))?;
+        let (mut settings, acquire) = self.wanted.options(self.cluster(), &claim)?;
+        (settings.deadline, settings.haste) = (self.deadline, haste(self.lost));
         let (turn, now) = (take(&mut self.turn), self.now());
         self.note_awaited();
-        let begun = Attempt::begin(self.manager, claim, options, turn, now);
+        let begun = Attempt::begin(self.manager, claim, (settings, acquire), turn, now);
         Ok(Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?)))
     }
 
@@ -234,10 +235,6 @@ impl<'a> Rounds<'a> {
         self.fresh_now.unwrap_or_else(|| self.cluster().now())
     }
 
-    pub(super) const fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
     pub(super) fn is_in_time(&self) -> bool {
         self.deadline.is_none_or(|deadline| self.now() < deadline)
     }
@@ -249,10 +246,6 @@ impl<'a> Rounds<'a> {
     /// Whether a holder was in the way in the last round.
     pub(super) fn is_held(&self) -> bool {
         self.last.as_ref().is_some_and(|last| last.loss == Loss::Held)
-    }
-
-    pub(super) const fn attempt(&self) -> Option<&Arc<Attempt>> {
-        self.attempt.as_ref()
     }
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::algorithm::attempt::Settings;
 use crate::algorithm::fence::FenceHint;
 use crate::algorithm::lease::{Ttl, saturating_add};
-use crate::attempt::AttemptOptions;
+use crate::attempt::settings;
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError};
 use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Token};
-use crate::seam::backend::{Capabilities, Claim, Mode};
+use crate::seam::backend::{AcquireOptions, Capabilities, Claim, Mode};
 use crate::turns::tickets::NameSet;
 
 /// The settings of a request, unchecked.
@@ -103,22 +104,23 @@ impl Wanted {
         Ok(Claim::new(keys, token, self.ttl).with_mode(self.wishes.mode))
     }
 
+    /// What an attempt asks for, besides the claim.
     pub(super) fn options(
         &self,
         cluster: &Cluster,
-        deadline: Option<Instant>,
-        haste: Duration,
-    ) -> Result<AttemptOptions, LockError> {
-        let Wishes { hold_limit, fencing, .. } = self.wishes;
-        let mut options =
-            AttemptOptions { deadline, hold_limit, haste, ..AttemptOptions::default() };
-        options.acquire.guard = cluster.config.restart_guard;
-        if fencing {
+        claim: &Claim,
+    ) -> Result<(Settings, AcquireOptions), LockError> {
+        let mut settings = settings(cluster, claim);
+        settings.hold_limit = self.wishes.hold_limit;
+        settings.fencing = self.wishes.fencing;
+        let guard = cluster.config.restart_guard;
+        let mut acquire = AcquireOptions { guard, ..AcquireOptions::default() };
+        if self.wishes.fencing {
             let source = cluster.config.fencing_hint.as_ref();
             let hint = source.map_or_else(|| cluster.runtime.unix_micros(), |source| (source.0)());
             let parsed = FenceHint::new(hint).ok_or(InvalidRequest::FencingHint { hint })?;
-            options.acquire.fencing = Some(parsed);
+            acquire.fencing = Some(parsed);
         }
-        Ok(options)
+        Ok((settings, acquire))
     }
 }

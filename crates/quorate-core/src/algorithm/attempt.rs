@@ -549,12 +549,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         &self.settings
     }
 
-    /// What is known of the keys at a node.
-    #[must_use]
-    pub fn knowledge(&self, node: NodeId) -> Knowledge {
-        self.node(node).know
-    }
-
     /// All that is known of a node.
     #[doc(hidden)]
     #[must_use]

@@ -13,10 +13,9 @@ use futures_util::TryFutureExt as _;
 use pin_project::pin_project;
 
 use crate::algorithm::fence::FencingToken;
-use crate::algorithm::lease::Ttl;
 use crate::attempt::Attempt;
 use crate::cluster::Cluster;
-use crate::error::{ExtendError, LeaseEnd, QuorumFailure, Stopped};
+use crate::error::{LeaseEnd, QuorumFailure, Stopped};
 use crate::resource::{Key, Label};
 use crate::seam::runtime::BoxFuture;
 
@@ -168,16 +167,6 @@ impl Lease {
     pub(crate) fn check(&self) -> Result<(), LeaseEnd> {
         let checked = self.attempt.end.check(self.cluster().now());
         checked.map(drop).map_err(|_| self.attempt.lost())
-    }
-
-    /// Extends the lease to `ttl` from now.
-    pub(crate) async fn extend(&self, ttl: Ttl) -> Result<(), ExtendError> {
-        self.attempt.extend(ttl).await
-    }
-
-    /// How long the lease was held until `now`.
-    pub(crate) fn held(&self, now: Instant) -> Duration {
-        self.attempt.held(now)
     }
 }
 

@@ -17,17 +17,6 @@ use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::seam::backend::{AcquireOptions, Capabilities, Claim, Mode};
 use crate::turns::tickets::{Inner, Turn};
 
-/// What a first round asks for, besides the claim.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AttemptOptions {
-    pub(crate) acquire: AcquireOptions,
-    /// When the first round ends at the latest, if before its node timeout.
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) hold_limit: Option<Duration>,
-    /// See [`Settings::haste`].
-    pub(crate) haste: Duration,
-}
-
 /// A first round that was lost.
 pub(crate) struct NotWon {
     pub(crate) loss: Loss,
@@ -42,12 +31,12 @@ impl Attempt {
     pub(crate) fn begin(
         manager: &Arc<Inner>,
         claim: Claim,
-        options: AttemptOptions,
+        (settings, acquire): (Settings, AcquireOptions),
         turn: Turn,
         now: Instant,
     ) -> Option<Arc<Self>> {
-        let machine = AttemptMachine::new(settings(&manager.cluster, &claim, options), now);
-        Self::register(manager, claim, options, State::new(machine, turn), now)
+        let machine = AttemptMachine::new(settings, now);
+        Self::register(manager, claim, acquire, State::new(machine, turn), now)
     }
 
     /// Begins to extend on all nodes what another process has detached. After a failure nothing is released.
@@ -57,23 +46,23 @@ impl Attempt {
         token: Option<FencingToken>,
         hold_limit: Option<Duration>,
     ) -> Option<Arc<Self>> {
-        let options = AttemptOptions { hold_limit, ..AttemptOptions::default() };
-        let (settings, now) = (settings(&manager.cluster, &claim, options), manager.cluster.now());
-        let machine = AttemptMachine::adopt(settings, token, now);
-        Self::register(manager, claim, options, State::new(machine, Turn::default()), now)
+        let (mut settings, now) = (settings(&manager.cluster, &claim), manager.cluster.now());
+        settings.hold_limit = hold_limit;
+        let state = State::new(AttemptMachine::adopt(settings, token, now), Turn::default());
+        Self::register(manager, claim, AcquireOptions::default(), state, now)
     }
 
     fn register(
         manager: &Arc<Inner>,
         claim: Claim,
-        options: AttemptOptions,
+        acquire: AcquireOptions,
         state: State,
         now: Instant,
     ) -> Option<Arc<Self>> {
         let face = Face {
             manager: Arc::clone(manager),
             claim,
-            acquire: options.acquire,
+            acquire,
             node_timeout: state.machine.settings().node_timeout,
             end: PublishedEnd::new(now),
             won: OnceLock::new(),
@@ -225,17 +214,14 @@ impl State {
     }
 }
 
-fn settings(cluster: &Cluster, claim: &Claim, options: AttemptOptions) -> Settings {
+/// The settings of an attempt for a claim on these nodes, without the wishes of its request.
+pub(crate) fn settings(cluster: &Cluster, claim: &Claim) -> Settings {
     let (config, nodes) = (&cluster.config, &cluster.nodes);
     let ttl = claim.ttl();
     let mut settings = Settings::new(nodes.count(), ttl, config.node_timeout(ttl));
     settings.drift = config.drift;
     settings.safety_margin = config.safety_margin;
     settings.cleanup_bound = config.cleanup_bound;
-    settings.deadline = options.deadline;
-    settings.hold_limit = options.hold_limit;
-    settings.haste = options.haste;
-    settings.fencing = options.acquire.fencing.is_some();
     let is_ordered = |id: &NodeId| nodes.can(*id, Capabilities::ORDERED);
     settings = nodes.count().ids().filter(is_ordered).fold(settings, Settings::ordered);
     // A key of readers changes with each of them.

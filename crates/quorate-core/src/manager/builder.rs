@@ -15,6 +15,7 @@ use crate::resource::Label;
 use crate::seam::backend::{Capabilities, LockBackend, RestartGuard};
 use crate::seam::runtime::Runtime;
 use crate::telemetry;
+use crate::turns::tickets::Inner;
 
 /// Sets up a [`LockManager`].
 ///
@@ -185,7 +186,8 @@ impl LockManagerBuilder {
         telemetry::describe_metrics();
         let node_timeout = self.config.default_node_timeout();
         let attempts = Attempts::new(Arc::clone(&runtime), node_timeout);
-        Ok(LockManager::new(Cluster { config: self.config, runtime, nodes, attempts }))
+        let cluster = Cluster { config: self.config, runtime, nodes, attempts };
+        Ok(LockManager { inner: Inner::new(cluster) })
     }
 }
 

@@ -196,7 +196,7 @@ impl LockGuard {
     ///
     /// Dropping the future changes nothing: the round goes on in the background.
     pub async fn extend(&self) -> Result<(), ExtendError> {
-        self.lease.extend(self.lease.attempt().claim.ttl()).await
+        self.lease.attempt().extend(self.lease.attempt().claim.ttl()).await
     }
 
     /// Extends the lease so that the keys live for `ttl` from now. It never shortens it, and never extends it
@@ -210,7 +210,7 @@ impl LockGuard {
     ///
     /// As [`extend`](Self::extend).
     pub async fn extend_to(&self, ttl: Duration) -> Result<(), ExtendError> {
-        self.lease.extend(self.lease.cluster().config.parse_ttl(ttl)?).await
+        self.lease.attempt().extend(self.lease.cluster().config.parse_ttl(ttl)?).await
     }
 
     /// Turns the guard into a record, with which another process can
@@ -224,7 +224,7 @@ impl LockGuard {
     pub fn detach(mut self) -> Result<DetachedLock, LeaseEnd> {
         let attempt = self.lease.attempt();
         attempt.detach()?;
-        telemetry::detached(self.keys(), self.lease.held(self.lease.cluster().now()));
+        telemetry::detached(self.keys(), self.lease.attempt().held(self.lease.cluster().now()));
         let record = DetachedLock::new(attempt.claim.clone(), attempt.fencing_token());
         self.is_over = true;
         Ok(record)
@@ -298,7 +298,7 @@ impl LockGuard {
     /// Reports a release that was decided. `left` is what the lease had at its `start`.
     fn report(&self, result: &Result<(), ReleaseError>, start: Instant, left: Duration) {
         let took = self.lease.cluster().now().saturating_duration_since(start);
-        let held = self.lease.held(start);
+        let held = self.lease.attempt().held(start);
         let outcome = match result {
             Ok(()) => "released",
             Err(ReleaseError::Lost(_)) => "lost",
@@ -336,7 +336,7 @@ impl Drop for LockGuard {
         }
         if telemetry::IS_ON {
             let (left, now) = (self.lease.remaining(), self.lease.cluster().now());
-            let held = self.lease.held(now);
+            let held = self.lease.attempt().held(now);
             telemetry::released(self.keys(), "dropped", None, held, left, None);
         }
         self.lease.attempt().leave();

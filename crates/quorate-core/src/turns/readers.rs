@@ -15,10 +15,7 @@ use std::time::{Duration, Instant};
 use crate::cluster::Cluster;
 use crate::resource::Key;
 use crate::seam::runtime::lock;
-use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
-
-/// How long the hint of a gate is trusted.
-const RECENT: Duration = Duration::from_secs(1);
+use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput, is_recent};
 
 /// The readers of a manager that wait, and what the gates say of writers.
 #[derive(Clone, Default)]
@@ -114,10 +111,6 @@ impl State {
     fn hinted<'a>(&self, keys: &'a [Key], now: Instant) -> Option<&'a Key> {
         keys.iter().find(|key| self.hints.get(key).is_some_and(|at| is_recent(*at, now)))
     }
-}
-
-fn is_recent(at: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(at) < RECENT
 }
 
 impl Group {

@@ -29,6 +29,14 @@ pub(crate) use self::goal::Goal;
 /// The time after which an entry that is not refreshed has left no key at the gate.
 const ENTRY_LASTS: Duration = Duration::from_secs(10);
 
+/// How long the hint of a gate is trusted, and a wait or a lease of this manager is remembered.
+pub(super) const RECENT: Duration = Duration::from_secs(1);
+
+/// Whether it is as fresh.
+pub(super) fn is_recent(at: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(at) < RECENT
+}
+
 /// The wait of this manager for one key.
 pub(crate) type RemoteWait = Shell<WaitState>;
 

@@ -96,8 +96,8 @@ pub(crate) enum NoTicket {
 }
 
 impl Inner {
-    pub(crate) fn new(cluster: Arc<Cluster>) -> Arc<Self> {
-        Arc::new(Self { cluster, turns: Turns::default() })
+    pub(crate) fn new(cluster: Cluster) -> Arc<Self> {
+        Arc::new(Self { cluster: Arc::new(cluster), turns: Turns::default() })
     }
 
     /// The gate said whether other processes wait.
@@ -254,11 +254,6 @@ impl Ticket {
         let old = self.with(|queue| queue.wait.replace(Arc::clone(&wait)));
         drop(old);
         Some((wait, seen))
-    }
-
-    /// Notes the label of the task that joins the wait between processes.
-    pub(crate) fn note_label(&self, label: Option<Label>) {
-        self.with(|queue| queue.label = label);
     }
 
     /// Takes the wait between processes, which ends.

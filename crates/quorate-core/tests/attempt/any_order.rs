@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
                     match message {
                         Message::Acquire { .. } => self.acquires += 1,
                         Message::Release { .. } => {
-                            let know = self.attempt.knowledge(id);
+                            let know = self.attempt.node(id).knowledge();
                             assert_ne!(know, Knowledge::Blank, "seed {seed}: nothing to release");
                             let is_second =
                                 |other: &Message| matches!(other, Message::Release { .. });

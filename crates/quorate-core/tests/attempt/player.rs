@@ -156,7 +156,8 @@ impl Player {
                 _ => panic!("no such reply: {reply:?}"),
             };
             let is_meant = |(call, message): &(CallId, Message)| {
-                call.node() == id && kind.is_none_or(|kind| message.name() == kind)
+                call.node() == id
+                    && kind.is_none_or(|kind| verb(*message).eq_ignore_ascii_case(kind))
             };
             let call = self.in_flight.iter().position(is_meant);
             let call = call.unwrap_or_else(|| panic!("no {kind:?} is in flight: {words:?}"));
@@ -181,7 +182,7 @@ impl Player {
                     let (call, message) = self.in_flight.remove(at);
                     self.settled.push((call, Outcome::Granted(None)));
                     if !self.is_model {
-                        self.sent.push((id, format!("{} given up", capital(message.name()))));
+                        self.sent.push((id, format!("{} given up", verb(message))));
                     }
                 }
             }
@@ -203,7 +204,7 @@ impl Player {
             Message::Look => None,
         };
         let detail = detail.map(|detail| format!("({detail})")).unwrap_or_default();
-        capital(message.name()) + &detail
+        verb(message) + &detail
     }
 
     fn tell_decision(&self, decision: Decision) -> String {
@@ -262,8 +263,9 @@ fn name(node: NodeId) -> String {
     format!("n{}", node.index() + 1)
 }
 
-fn capital(name: &str) -> String {
-    name[..1].to_uppercase() + &name[1..]
+/// The first word of a message.
+fn verb(message: Message) -> String {
+    format!("{message:?}").split(' ').next().unwrap().to_owned()
 }
 
 fn number(text: &str) -> FencingToken {

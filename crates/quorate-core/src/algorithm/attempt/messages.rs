@@ -76,21 +76,6 @@ pub enum Message {
     },
 }
 
-impl Message {
-    /// The name in events and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Acquire { .. } => "acquire",
-            Self::Extend { .. } => "extend",
-            Self::Raise { .. } => "raise",
-            Self::Repair { .. } => "repair",
-            Self::Look => "look",
-            Self::Release { .. } => "release",
-        }
-    }
-}
-
 /// How a call settled. `E` is the reason of a node that did not vote, `H` is what a reply says of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "complete by definition: the shell maps to each")]

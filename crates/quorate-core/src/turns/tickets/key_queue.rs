@@ -8,10 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::attempts::Slot;
 use crate::resource::Label;
-use crate::turns::remote_wait::RemoteWait;
-
-/// How long a hint is trusted, and a wait or a lease of this manager is remembered.
-const RECENT: Duration = Duration::from_secs(1);
+use crate::turns::remote_wait::{RECENT, RemoteWait, is_recent};
 
 /// The interval at which a manager that hears of no other process asks the gate.
 const SELDOM: Duration = Duration::from_millis(100);
@@ -60,18 +57,12 @@ impl KeyQueue {
         self.tasks.len().saturating_sub(usize::from(is_given))
     }
 
-    fn is_recent(at: Option<Instant>, now: Instant) -> bool {
-        at.is_some_and(|at| now.saturating_duration_since(at) < RECENT)
-    }
-
     pub(super) fn hint(&self, now: Instant) -> Option<bool> {
-        self.hint
-            .filter(|(_, at)| Self::is_recent(Some(*at), now))
-            .map(|(others_wait, _)| others_wait)
+        self.hint.filter(|(_, at)| is_recent(*at, now)).map(|(others_wait, _)| others_wait)
     }
 
     pub(super) fn has_waited(&self, now: Instant) -> bool {
-        Self::is_recent(self.waited, now) || self.wait.is_some()
+        self.wait.is_some() || self.waited.is_some_and(|at| is_recent(at, now))
     }
 
     /// Whether the gate's hint is that no other process waits. It counts once, and not while a wait of ours was at
@@ -90,7 +81,7 @@ impl KeyQueue {
         now: Instant,
     ) -> bool {
         let is_seldom = self.asked.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
-        let is_again = Self::is_recent(before, now) && is_seldom;
+        let is_again = is_seldom && before.is_some_and(|at| is_recent(at, now));
         let is_wanted = is_wanted || !self.tasks.is_empty();
         // With an own entry in the queue the answer would always be yes.
         let asks = self.wait.is_none() && (is_wanted || self.has_waited(now) || is_again);

@@ -81,7 +81,7 @@ impl Turn {
         is_refused: bool,
         label: Option<Label>,
     ) -> Option<(Arc<RemoteWait>, u32)> {
-        self.first()?.note_label(label);
+        self.first()?.with(|queue| queue.label = label);
         self.first()?.join_queue(keys, |keys, _| Goal::all(keys), node_timeout, is_refused)
     }
 
