@@ -156,6 +156,8 @@ enum Change {
     Step,
     /// Some have a list that is no step away.
     WrongList,
+    /// The same, and no client has come before the others.
+    Beginning,
     /// A step, and so many nodes as a quorum has lose their data, but for one.
     StepAndLoss,
 }
@@ -218,9 +220,10 @@ impl World {
         }
     }
 
-    /// The group has a list. Then other clients have another one. A wrong list beside a step or a loss is not noticed.
+    /// The group has a list, but at its beginning. Then other clients have another one. A wrong list beside a step or a loss is not noticed.
     async fn go(self, change: Change) -> Seen {
-        let (is_wrong, loses_data) = (change == Change::WrongList, change == Change::StepAndLoss);
+        let is_wrong = matches!(change, Change::WrongList | Change::Beginning);
+        let loses_data = change == Change::StepAndLoss;
         let lists: Vec<List> = (1..1 << NODES).collect();
         let has_size = |list: &List| (3..=5).contains(&list.count_ones());
         let first = *self.dice.pick(&lists.iter().copied().filter(has_size).collect::<Vec<_>>());
@@ -229,7 +232,9 @@ impl World {
             false => has_size(list) && is_step(first, *list),
         };
         let other = *self.dice.pick(&lists.into_iter().filter(is_other).collect::<Vec<_>>());
-        drop(self.client(first).lock("r").no_wait().await.unwrap().release().await);
+        if change != Change::Beginning {
+            drop(self.client(first).lock("r").no_wait().await.unwrap().release().await);
+        }
         let loss = async {
             sleep(self.dice.time(Duration::ZERO, 2_000 * MS)).await;
             let of_both = self.servers.iter().enumerate();
@@ -277,6 +282,14 @@ fn n3_in_worlds_where_some_have_a_wrong_list_no_two_hold() {
     assert!(locks > 1_000 && strangers > 1_000, "{locks} locks, {strangers} refusals");
     assert!(wrong > 0, "a wrong list may have a majority that meets the others");
     let [overlaps, ..] = totals(false, Change::WrongList);
+    assert!(overlaps > 100, "without a group: {overlaps}");
+}
+
+#[test]
+fn n3_in_worlds_where_lists_begin_at_once_no_two_hold() {
+    let [_, locks, ..] = totals(true, Change::Beginning);
+    assert!(locks > 500, "{locks} locks");
+    let [overlaps, ..] = totals(false, Change::Beginning);
     assert!(overlaps > 100, "without a group: {overlaps}");
 }
 
