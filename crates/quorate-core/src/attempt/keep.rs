@@ -85,7 +85,6 @@ impl State {
         }
         if result.is_ok() {
             self.machine.abandon(now);
-            self.turn.end(&mut effects.given_on);
         } else {
             self.release_mark(attempt, now);
         }
