@@ -284,3 +284,36 @@ impl Drop for Ticket {
         self.manager.give_on(&self.key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Resource;
+    use crate::turns::remote_wait::RECENT;
+
+    /// Each queue is in the list of those to be forgotten at most once, and is put there again after its next use.
+    #[test]
+    fn a_queue_is_forgotten_a_second_after_its_last_use() {
+        let start = Instant::now();
+        let [first, last] = [start + RECENT, start + RECENT * 3 / 2];
+        let key = Resource::new("r").map(|resource| Key::new(b"", &resource)).unwrap();
+        let mut state = Queues::default();
+        let asked = Some(start + RECENT / 2);
+        let queue = KeyQueue { asked, is_lingering: true, ..KeyQueue::default() };
+        state.queues.insert(key.clone(), queue);
+        state.lingering.push_back((first, key.clone()));
+        state.sweep(first);
+        assert_eq!(state.lingering, [(last, key.clone())], "it was used in between");
+        assert!(state.queues[&key].is_lingering);
+
+        // A task has the ticket when the time is over.
+        state.queues.get_mut(&key).unwrap().ticket = Whereabouts::Out;
+        state.sweep(last);
+        assert!(state.lingering.is_empty() && !state.queues[&key].is_lingering);
+
+        state.queues.get_mut(&key).unwrap().ticket = Whereabouts::Here;
+        state.lingering.push_back((last, key));
+        state.sweep(last);
+        assert!(state.lingering.is_empty() && state.queues.is_empty());
+    }
+}

@@ -115,3 +115,33 @@ impl RemoteWait {
         .await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Resource;
+
+    /// Its push is lost. If another process takes it, the next push comes from a new watch.
+    #[test]
+    fn a_name_that_a_refresh_finds_free_is_watched_anew() {
+        let key = |name| Resource::new(name).map(|resource| Key::new(b"", &resource)).unwrap();
+        let mut goal = Goal::one_of(["a", "b", "c"].map(key).into(), 1);
+        let gate = NodeId::FIRST;
+        let watched = goal.watch(gate, ONE);
+        assert_eq!(watched, [1, 2, 0].map(WatchedKey::Lock));
+        (1..).zip(watched).for_each(|(number, key)| goal.watches.add(number, key));
+        let first = Entry::draw([7; 16], true);
+        // The second of those that the refresh looked at.
+        let mut reply = Refreshed {
+            predecessor: None,
+            first,
+            held: None,
+            free: Some(1),
+            is_read: false,
+            place: 0,
+        };
+        goal.note_refreshed(&mut reply);
+        assert_eq!(goal.free, Some(2));
+        assert_eq!(goal.watch(gate, ONE), [WatchedKey::Lock(2)]);
+    }
+}
