@@ -2,11 +2,12 @@
 
 use std::future::{IntoFuture, pending};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join;
-use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, ReleaseError};
+use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, ReleaseError, Runtime};
 use quorate_memory::Fault;
 
 use crate::backends::Odd;
@@ -150,6 +151,22 @@ fn a_drain_ends_waits_at_once_and_lets_leases_live_until_their_guards_go() {
     assert!(matches!(end, LeaseEnd::Closed(_)) && ended == 60 * SECOND, "{end}: {ended:?}");
     assert!(report.is_clean() && took == 60 * SECOND + MARGIN, "{report}: {took:?}");
     assert_eq!(world.keys_left(), 0);
+}
+
+/// The request has a task of its own, which nothing else wakes.
+#[test]
+fn a_drain_wakes_a_request_that_is_queued_behind_a_lease() {
+    let (world, ended) = (World::new(3), Arc::new(OnceLock::new()));
+    let manager = world.manager();
+    let guard = world.lock(&manager);
+    let (request, note) = (manager.lock("r").into_future(), Arc::clone(&ended));
+    world.sim.spawn(Box::pin(request.map(move |waited| note.set(waited.map(drop)).unwrap())));
+    world.catch_up();
+    assert!(ended.get().is_none());
+    assert!(world.sim.block_on_for(manager.drain(HOUR), 1).is_none());
+    world.catch_up();
+    assert!(matches!(ended.get(), Some(Err(LockError::Closed))), "{ended:?}");
+    assert!(guard.is_valid());
 }
 
 #[test]
