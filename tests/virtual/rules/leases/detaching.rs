@@ -33,6 +33,16 @@ fn a_lock_is_detached_and_its_validity_counts_from_the_adoption() {
 }
 
 #[test]
+fn a_lease_that_has_ended_is_not_detached_and_the_error_says_why() {
+    let (world, guard) = World::new(3).held();
+    world.advance(10 * SECOND);
+    let failed = guard.detach();
+    assert!(matches!(failed, Err(LeaseEnd::Expired { .. })), "{failed:?}");
+    world.catch_up();
+    assert_eq!(world.keys_left(), 0, "the guard releases");
+}
+
+#[test]
 fn adopting_a_lock_that_is_gone_is_a_typed_error() {
     let world = World::new(3);
     let (record, taker) = (world.detached(), world.manager());
