@@ -250,6 +250,20 @@ fn the_next_task_waits_for_no_node_but_the_gate() {
     assert_eq!(scene.gate("r"), gate);
 }
 
+/// Over pools, the guard is dropped and one node never answers its release.
+#[test]
+fn the_next_task_acquires_once_a_quorum_of_pools_has_answered_the_release() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let held = world.lock(&manager);
+    world.inject(..2, Fault::Slow(5 * MS));
+    world.inject(2.., Fault::Hung);
+    let next = world.begun(manager.lock("r"));
+    drop(held);
+    assert!(world.run(next).unwrap().is_valid());
+    assert_eq!(world.sim.elapsed(), 10 * MS);
+}
+
 /// A process that locks a name again within a second asks the gate whether others wait, behind a release in 100 ms.
 #[test]
 fn a_process_alone_seldom_asks_the_gate() {
