@@ -143,10 +143,18 @@ fn c7_a_release_that_is_queued_in_this_process_is_waited_for_while_the_node_answ
         let world = World::in_order(1);
         let sim = world.sim.clone();
         let queues = Begins::new(&world.nodes[0], move |node, call, runtime| {
-            if !matches!(call.operation(), Operation::Release(..)) {
-                return begin(node, call, runtime);
-            }
             let (node, sim) = (node.clone(), sim.clone());
+            match call.operation() {
+                Operation::Release(..) => {}
+                Operation::Extend(..) => {
+                    runtime.spawn(Box::pin(async move {
+                        sim.sleep(100 * MS).await;
+                        begin(&node, call, &sim).unwrap();
+                    }));
+                    return Ok(());
+                }
+                _ => return begin(&node, call, runtime),
+            }
             if is_noted {
                 call.note_queued();
             }
@@ -162,6 +170,8 @@ fn c7_a_release_that_is_queued_in_this_process_is_waited_for_while_the_node_answ
         let guard = world.lock(&manager);
         if others_answered {
             answers_others(&world, &manager);
+            // Its reply comes while the release is queued.
+            assert!(world.sim.block_on_for(guard.extend(), 1).is_none());
         }
         let released = world.run(guard.release());
         let elapsed = world.sim.elapsed().as_millis();
