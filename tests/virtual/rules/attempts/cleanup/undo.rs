@@ -337,6 +337,7 @@ fn c8_close_waits_for_a_node_that_answers_a_refresh_and_then_the_leave() {
         drop(waits);
         let report = world.run(manager.close(5 * SECOND));
         assert!(report.is_clean(), "{moment:?}: {report}");
+        assert_eq!(world.keys_left(), 1, "{moment:?}: the lock that is held");
     }
 }
 
