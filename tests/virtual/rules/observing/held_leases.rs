@@ -1,6 +1,6 @@
 //! The leases that a manager holds: the list, and the gauge.
 
-use crate::world::{SECOND, World};
+use crate::world::{MS, SECOND, World};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use quorate_core::LockManager;
 use quorate_memory::Fault;
@@ -63,6 +63,15 @@ fn leases_are_those_that_are_held_now_and_the_gauge_counts_them() {
         world.nodes[0].heal();
         let record = detached.detach().unwrap();
         assert_held(&["denied", "forgotten", "limited"], 1);
+        // An adoption that is won, and dropped before it hears of that.
+        world.inject(.., Fault::Late(MS));
+        let mut adopts = Box::pin(manager.adopt(&record));
+        assert!(sim.block_on_for(adopts.as_mut(), 1).is_none());
+        sim.advance(MS);
+        assert_held(&["denied", "detached", "forgotten", "limited"], 1);
+        drop(adopts);
+        assert_held(&["denied", "forgotten", "limited"], 1);
+        world.heal();
         let adopted = sim.block_on(manager.adopt(&record)).unwrap();
         assert_held(&["denied", "detached", "forgotten", "limited"], 1);
         sim.block_on(other.delete("denied")).unwrap();
