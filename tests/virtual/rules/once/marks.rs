@@ -58,6 +58,19 @@ fn a_keep_that_is_dropped_goes_on_from_its_first_poll_on() {
     }
 }
 
+/// The nodes extend in time, and their answers come too late.
+#[test]
+fn a_keep_whose_lease_expires_meanwhile_releases_at_once() {
+    let (world, guard) = World::new(3).held();
+    world.advance(9_300 * MS);
+    world.inject(.., Fault::Late(200 * MS));
+    let failed = world.run(guard.keep(MINUTE));
+    let is_expired = matches!(failed, Err(ExtendError::Lost(LeaseEnd::Expired { .. })));
+    assert!(is_expired, "{failed:?}");
+    world.advance(300 * MS);
+    assert_eq!(left(&world, "r"), [None; 3]);
+}
+
 #[test]
 fn a_keep_during_a_renewal_counts_for_its_own_duration() {
     for after in [2 * SECOND, 3 * SECOND, 3 * SECOND + 50 * MS, 3 * SECOND + 100 * MS] {
@@ -157,10 +170,29 @@ fn o7_a_lease_that_has_ended_keeps_nothing() {
         let manager = world.builder().runtime(client.clone()).build().unwrap();
         let guard = world.lock(&manager);
         end(&world, &manager, &client, &guard);
-        let failed = world.run(guard.keep(MINUTE));
+        let mut failed = Ok(());
+        let told = told(|| failed = world.run(guard.keep(MINUTE)));
         let Err(ExtendError::Lost(lost)) = &failed else { panic!("{failed:?}") };
         assert!(lost.to_string().starts_with(&format!("r: {why}")), "{lost}");
+        assert_eq!(of("not kept", &told).len(), 1, "{why}");
         world.catch_up();
         assert_eq!(world.keys_left(), 0, "{why}");
     }
+}
+
+/// Nobody has looked at the lease since it expired.
+#[test]
+fn o7_the_error_for_an_expired_lease_says_what_the_nodes_answered_last() {
+    let world = World::new(3);
+    let client = Paused::new(&world.sim);
+    let manager = world.builder().runtime(client.clone()).build().unwrap();
+    let guard = world.lock(&manager);
+    world.inject(..2, Fault::Dead);
+    world.run(guard.extend()).unwrap_err();
+    client.pause(9_600 * MS);
+    let failed = world.run(guard.keep(MINUTE));
+    let Err(ExtendError::Lost(LeaseEnd::Expired { last, .. })) = &failed else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(last.nodes().len(), 3, "{last}");
 }

@@ -1,7 +1,7 @@
 //! S2: a free permit goes to a waiter.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -209,6 +209,36 @@ fn s2_a_watch_that_was_not_sent_hides_no_name() {
         let (_, took) = hand_over(&scene, guards.remove(released), &waits);
         assert!(took <= 4 * ROUND_TRIP, "watch {fails}, {released}: {took:?}");
     }
+}
+
+/// No watch is sent to the gate. The waiter goes on at the next one, and does not give that up as well.
+#[test]
+fn s2_watches_that_were_not_sent_skip_one_gate() {
+    let scene = Scene::new(3);
+    let (holder, client) = (scene.process(), scene.sim.client(0));
+    let _guards: Vec<_> = (0..3).map(|_| scene.run(holder.permit(3)).unwrap()).collect();
+    let asked = Arc::<Mutex<Vec<usize>>>::default();
+    let nodes = scene.nodes.iter().enumerate().map(|(at, node)| {
+        let asked = Arc::clone(&asked);
+        Begins::new(&node.seen_by(&client), move |node, call, runtime| {
+            let mut asked = asked.lock().unwrap();
+            match call.operation() {
+                Called::Refresh { .. } => asked.push(at),
+                Called::Watch { .. } if asked[0] == at => {
+                    let error = BackendError::new(BackendErrorKind::Other, "full");
+                    return Err(call.not_sent(error));
+                }
+                _ => {}
+            }
+            drop(asked);
+            begin(node, call, runtime)
+        })
+    });
+    let locks = LockManager::builder(nodes).runtime(client.clone()).build().unwrap();
+    let _waits = Process { client: client.clone(), locks }.waits(3);
+    scene.advance(SECOND / 4);
+    let asked = asked.lock().unwrap();
+    assert!(asked.len() == 2 && asked[0] != asked[1], "{asked:?}");
 }
 
 /// The gate names permits that others hold on the other nodes. The free one is found all the same, also without a push.
