@@ -149,13 +149,22 @@ impl Member {
     async fn keep<C: Connection>(&self, connection: &C, list: List) -> Result<bool, BackendError> {
         let text = list.iter().map(|(id, name)| format!("{id} {name}\n")).collect::<String>();
         let command = C::Command::new("SET", 64).arg(self.key()).arg(text);
-        let is_first = self.group.lock()[self.at].list.is_empty();
+        let group = &self.group.0;
+        // A new list may take the place of a text that is none.
+        let is_first = self.group.lock()[self.at].list.is_empty() && !group.is_new_list;
         let reply = connection.ask(if is_first { command.arg("NX") } else { command }).await?;
-        let is_kept = reply != Value::Nil;
-        if is_kept {
-            self.group.lock()[self.at].list = list;
+        if reply == Value::Nil {
+            return Ok(false);
         }
-        Ok(is_kept)
+        let (name, before) = {
+            let own = &mut self.group.lock()[self.at];
+            (own.name.clone(), std::mem::replace(&mut own.list, list.clone()))
+        };
+        // Another connection of this client may have had the node keep it.
+        if !before.is_empty() && !is_same(&before, &list) {
+            node_list_changed(&group.name, &name, &names(&before), &names(&list));
+        }
+        Ok(true)
     }
 
     fn key(&self) -> String {
@@ -178,11 +187,16 @@ impl Member {
             return Err(set.map_or_else(|error| error, |reply| reply.unexpected("SET")));
         };
         let list = match next()? {
-            Value::Text(list) => String::from_utf8_lossy(&list).into_owned(),
-            _ => String::new(),
+            Value::Text(text) => parse(&text),
+            _ => Some(List::new()),
         };
-        let lines = list.lines().filter_map(|line| line.split_once(' '));
-        let list = lines.map(|(id, name)| (id.to_owned(), name.to_owned())).collect();
+        let list = list.or_else(|| self.group.0.is_new_list.then(List::new)).ok_or_else(|| {
+            let text = format!(
+                "no list of nodes at {}: delete the key, or accept the list of this client",
+                self.key()
+            );
+            BackendError::new(BackendErrorKind::Stranger, text)
+        })?;
         Ok((String::from_utf8_lossy(&id).into_owned(), list))
     }
 
@@ -224,11 +238,7 @@ impl Member {
         let mut list: Option<List> = list.collect();
         list.iter_mut().for_each(|list| list.sort());
         let is_agreed = group.is_new_list || !are_strangers.contains(&true);
-        let list = list.filter(|list| is_agreed && !is_same(list, &own.list));
-        if let Some(list) = list.as_ref().filter(|_| !own.list.is_empty()) {
-            node_list_changed(&group.name, &own.name, &names(&own.list), &names(list));
-        }
-        Ok((list, own.age))
+        Ok((list.filter(|list| is_agreed && !is_same(list, &own.list)), own.age))
     }
 
     /// The error of a stranger, with both lists.
@@ -286,6 +296,13 @@ fn strangers_to(list: &[(String, String)], members: &[Seen]) -> Vec<bool> {
         1 if grows_by_one => vec![false; members.len()],
         _ => new,
     }
+}
+
+/// The list that a node keeps; `None` if the text is none. A text that counted as no list would be kept by `NX` for ever.
+fn parse(text: &[u8]) -> Option<List> {
+    let line = |line: &str| line.split_once(' ').map(|(id, name)| (id.to_owned(), name.to_owned()));
+    let list = str::from_utf8(text).ok()?.lines().map(line).collect::<Option<List>>();
+    list.filter(|list| !list.is_empty())
 }
 
 fn is_same(one: &[(String, String)], other: &[(String, String)]) -> bool {

@@ -18,6 +18,7 @@ use quorate_tests::dice::Dice;
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
+use crate::telling::{of, told};
 use crate::world::MS;
 
 const NODES: usize = 6;
@@ -274,6 +275,115 @@ fn totals(has_group: bool, change: Change) -> [usize; 4] {
 fn n2_in_worlds_where_one_node_comes_or_goes_under_locks_all_lock_and_no_two_hold() {
     let [_, locks, _, strangers] = totals(true, Change::Step);
     assert!(locks > 1_000 && strangers == 0, "{locks} locks, {strangers} refusals");
+}
+
+/// What `scene` returns, of a world whose clock is paused.
+fn in_world<T>(scene: impl AsyncFnOnce(World) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(scene(World::new(7, true)))
+}
+
+/// A client has two connections to a node, and makes new ones. It joins each node by both, after the others or before.
+async fn join_all_nodes(world: &World, list: List) {
+    let group = NodeGroup::new("g", false);
+    let servers = world.servers.iter().enumerate().filter(|(at, _)| list & 1 << at != 0);
+    let join = |server: &Server| {
+        let (member, server) = (group.member(server.node.name(), 400 * MS), server.clone());
+        let connect = async move || Ok(Connected { age: server.age(), server: server.clone() });
+        async move { member.admit(connect()).await.map(drop) }
+    };
+    let joins: Vec<_> = servers.flat_map(|(_, server)| [server; 2]).map(join).collect();
+    for joined in join_all(joins).await {
+        joined.unwrap();
+    }
+}
+
+#[test]
+fn n2_another_list_is_one_event_for_each_node_that_keeps_it() {
+    let told = told(|| {
+        in_world(async |world| {
+            for list in [0b111, 0b111, 0b1111, 0b1111, 0b1110, 0b1110] {
+                join_all_nodes(&world, list).await;
+            }
+        });
+    });
+    let changes: Vec<_> = of("node list changed", &told)
+        .iter()
+        .map(|change| {
+            ["node", "before", "now"].map(|field| change.field(field).replace("memory-", ""))
+        })
+        .collect();
+    let mut sorted = changes.clone();
+    sorted.sort();
+    let row = |node: &str, before: &str, now: &str| [node, before, now].map(str::to_owned);
+    let mut expected = Vec::new();
+    for (nodes, before, now) in [("123", "1, 2, 3", "1, 2, 3, 4"), ("234", "1, 2, 3, 4", "2, 3, 4")]
+    {
+        expected.extend(nodes.chars().map(|node| row(&node.to_string(), before, now)));
+    }
+    expected.sort();
+    assert_eq!(sorted, expected);
+}
+
+/// A node is down when the client begins. What the others were asked was not all.
+#[test]
+fn n4_a_list_that_is_complete_later_is_kept_by_all_nodes() {
+    in_world(async |world| {
+        let group = NodeGroup::new("g", false);
+        let servers = &world.servers[..3];
+        let members: Vec<_> =
+            servers.iter().map(|server| group.member(server.node.name(), 400 * MS)).collect();
+        let admit = async |at: usize, is_up: bool| {
+            let server: &Server = &servers[at];
+            let connected = Connected { age: server.age(), server: server.clone() };
+            let connecting = async { if is_up { Ok(connected) } else { Err(gone()) } };
+            members[at].admit(connecting).await.map(|(_, admission)| admission)
+        };
+        let lists =
+            || servers.iter().filter(|it| it.node.get(b"quorate:group:g").is_some()).count();
+        let (one, other, down) = tokio::join!(admit(0, true), admit(1, true), admit(2, false));
+        let (one, other) = (one.unwrap(), other.unwrap());
+        assert!(down.is_err() && !one.is_over() && !other.is_over());
+        assert_eq!(lists(), 0, "it is not complete");
+        let third = admit(2, true).await.unwrap();
+        assert!(one.is_over() && other.is_over() && !third.is_over(), "each is asked again");
+        let [one, other] = [admit(0, true).await.unwrap(), admit(1, true).await.unwrap()];
+        assert_eq!(lists(), 3);
+        assert!(![one, other, third].iter().any(Admission::is_over));
+    });
+}
+
+/// An operator has written it by hand, or another program. It is no list that is new: a client would have it kept only if
+/// there were none.
+#[test]
+fn n3_a_node_whose_list_is_garbage_has_no_vote_until_there_is_a_new_list() {
+    for garbage in ["", "x", "\n", "by hand\nx", "\u{0}"] {
+        in_world(async |world| {
+            join_all_nodes(&world, 0b111).await;
+            let key = b"quorate:group:g";
+            let list = world.servers[2].node.get(key);
+            world.servers[2].node.put(key, Value::String(garbage.into()));
+            let from = tokio::time::Instant::now();
+            let client = world.client(0b111);
+            let guard = client.lock("r").no_wait().await.unwrap();
+            assert!(from.elapsed() < 400 * MS, "{garbage:?}: {:?}", from.elapsed());
+            let told = client.check().await.to_string();
+            assert!(told.contains("no list of nodes at quorate:group:g"), "{garbage:?}: {told}");
+            assert!(world.servers[2].node.get("r").is_none());
+            guard.release().await.unwrap();
+            // A new list takes its place.
+            let group = NodeGroup::new("g", true);
+            let members = world.servers[..3].iter().map(async |server| {
+                let member = group.member(server.node.name(), 400 * MS);
+                let connecting =
+                    async { Ok(Connected { age: server.age(), server: server.clone() }) };
+                member.admit(connecting).await.map(drop)
+            });
+            assert!(join_all(members).await.iter().all(Result::is_ok), "{garbage:?}");
+            assert_eq!(world.servers[2].node.get(key), list, "{garbage:?}");
+        });
+    }
 }
 
 #[test]
