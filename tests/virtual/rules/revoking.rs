@@ -201,7 +201,9 @@ fn v4_reserved_names_are_refused() {
     world.nodes.iter().for_each(|node| node.put("quorate:guard:epoch2", Value::List));
     let before = beside_the_lock(&world);
     let manager = world.builder().key_prefix("app:").build().unwrap();
+    let nested = world.builder().key_prefix("quorate:").build().unwrap();
     for (locks, name, why) in [
+        (&nested, "guard:epoch2", InvalidResource::Reserved),
         (&world.manager(), "quorate:guard:epoch2", InvalidResource::Reserved),
         (&world.manager(), "r:quorate:waiters", InvalidResource::Reserved),
         (&world.manager(), "", InvalidResource::Empty),

@@ -42,6 +42,18 @@ fn h1_a_lease_that_no_quorum_can_have_is_lost_at_once() {
 }
 
 #[test]
+fn h1_a_lease_is_lost_with_one_node_more_than_a_quorum_of_any_number_can_spare() {
+    for (count, gone) in (1..=6_usize).flat_map(|count| (0..=count).map(move |gone| (count, gone)))
+    {
+        let (world, guard) = World::new(count).held();
+        guard.auto_renew();
+        world.nodes[..gone].iter().for_each(MemoryNode::restart);
+        world.advance(5 * SECOND);
+        assert_eq!(guard.is_valid(), count - gone > count / 2, "{gone} of {count}");
+    }
+}
+
+#[test]
 fn h2_a_shorter_extension_never_shortens() {
     let (world, guard) = World::new(3).held();
     world.inject(.., Fault::Late(100 * MS));

@@ -45,6 +45,24 @@ fn h7_a_win_that_nobody_takes_is_not_renewed() {
     drop((unpolled, guard));
 }
 
+/// A longer one than that of the manager, too.
+#[test]
+fn h7_a_request_has_the_hold_limit_of_its_manager_or_one_of_its_own() {
+    for (own, held) in [(None, 10), (Some(5), 5), (Some(20), 20)] {
+        let world = World::new(3);
+        let manager = world.builder().hold_limit(10 * SECOND).build().unwrap();
+        let request = manager.lock("r").auto_renew();
+        let request = match own {
+            Some(seconds) => request.hold_limit(seconds * SECOND),
+            None => request,
+        };
+        let guard = world.run(request).unwrap();
+        let start = world.sim.now();
+        assert!(matches!(world.run(guard.lost()), LeaseEnd::HoldLimit(_)));
+        assert_eq!(world.sim.now() - start, held * SECOND, "{own:?}");
+    }
+}
+
 #[test]
 fn h7_an_adopted_lock_is_released_at_its_hold_limit() {
     let world = World::complete(3);

@@ -1,12 +1,20 @@
 //! A check of all nodes: which problems it names, and its writes.
 
+use std::time::Duration;
+
+use async_trait::async_trait;
+
 use crate::backends::Odd;
 use crate::waiting::processes::{Quirk, Scene};
 use crate::world::{MS, SECOND, World};
-use quorate_core::backend::Capabilities;
+use quorate_core::backend::{
+    AcquireOptions, Capabilities, Claim, Description, ExtendOptions, ReleaseOptions, Reply,
+};
 use quorate_core::runtime::BoxFuture;
-use quorate_core::{BackendError, BackendErrorKind, LockManager, RestartGuard, operators::Check};
-use quorate_memory::{Effect, Fault, Rule, Sim};
+use quorate_core::{
+    BackendError, BackendErrorKind, LockBackend, LockManager, RestartGuard, operators::Check,
+};
+use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
 
 fn check(world: &World, manager: &LockManager) -> Check {
     world.sim.block_on(manager.check())
@@ -186,4 +194,55 @@ fn a_check_knows_what_was_found_to_be_missing() {
     assert!(can_watch(), "nobody has tried");
     scene.sim.block_on(waiter.locks.lock("r").timeout(SECOND)).unwrap_err();
     assert!(!can_watch());
+}
+
+/// A node without a disk, whose server has just begun.
+#[derive(Debug)]
+struct Forgetful(MemoryNode);
+
+#[async_trait]
+impl LockBackend for Forgetful {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
+        self.0.acquire(claim, options).await
+    }
+
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
+        self.0.extend(claim, options).await
+    }
+
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
+        self.0.release(claim, options).await
+    }
+
+    async fn describe(&self) -> Result<Description, BackendError> {
+        let mut told = self.0.describe().await?;
+        (told.is_append_only, told.uptime) = (Some(false), Some(Duration::ZERO));
+        Ok(told)
+    }
+}
+
+#[test]
+fn a_node_that_forgot_is_a_problem_for_10_min_or_a_longer_ttl_of_the_manager() {
+    let world = World::complete(1);
+    for (ttl, longest, left) in [
+        (10, None, 601),
+        (600, None, 601),
+        (1_200, None, 1_201),
+        (1_200, Some(60), 61),
+        (10, Some(1_200), 1_201),
+    ] {
+        let nodes = [Forgetful(world.nodes[0].clone())];
+        let builder = LockManager::builder(nodes).runtime(world.sim.clone());
+        let manager = builder.ttl(ttl * SECOND).build().unwrap();
+        let check = match longest {
+            Some(seconds) => manager.check().longest_ttl(seconds * SECOND),
+            None => manager.check(),
+        };
+        let found = problems(&world.sim.block_on(check));
+        let end = format!("restart no other node for {left} s");
+        assert!(
+            found.iter().any(|problem| problem.ends_with(&end)),
+            "{ttl} {longest:?}: {found:?}"
+        );
+    }
 }

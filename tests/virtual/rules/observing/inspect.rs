@@ -206,3 +206,20 @@ fn an_inspection_acquires_nothing_and_writes_nothing() {
     assert_eq!(stored(), before);
     assert_eq!(world.log.calls(), calls, "no node was asked for a vote");
 }
+
+/// A node where another client has the lock alone changes nothing: that one is not asked to leave.
+#[test]
+fn the_holders_of_a_lock_that_is_read_are_its_readers() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    let readers = [(); 2].map(|()| world.run(manager.read("r").no_wait()).unwrap());
+    for alone in 0..3 {
+        let before = world.nodes[alone].get("r").unwrap();
+        let writer = Value::String("ab".repeat(20).into_bytes());
+        world.nodes[alone].put_for("r", writer, SECOND);
+        let seen = world.run(manager.inspect("r")).unwrap();
+        assert_eq!((seen.holders().len(), seen.readers().len()), (2, 2), "{alone}: {seen}");
+        world.nodes[alone].put_for("r", before, 10 * SECOND);
+    }
+    drop(readers);
+}

@@ -265,3 +265,13 @@ fn a_node_that_fails_has_a_reason_until_it_has_recovered() {
         assert_eq!(reasons(), [None, None, None]);
     }
 }
+
+#[test]
+fn each_node_that_does_not_answer_is_named() {
+    let world = World::new(3);
+    let manager = world.manager();
+    world.inject(1.., Fault::Dead);
+    world.run(manager.lock("r").no_wait()).unwrap_err();
+    let text = "1 of 3 nodes answer, 2 needed; memory-2 does not; memory-3 does not";
+    assert_eq!(manager.readiness().to_string(), text);
+}

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt as _;
 use quorate_core::{LeaseEnd, LockError, LockRequest, Permits, Runtime};
+use quorate_memory::Fault;
 
 use super::name_of;
 use crate::waiting::processes::{Process, ROUND_TRIP, Scene};
@@ -164,5 +165,37 @@ fn s6_a_request_that_is_dropped_leaves_nothing() {
         });
         scene.advance(SECOND);
         assert!(scene.keys().is_empty(), "{left:?}: {:?}", scene.keys());
+    }
+}
+
+/// Whichever part it is.
+#[test]
+fn s6_permits_end_with_the_first_of_their_leases() {
+    for first in 0..3 {
+        let scene = Scene::new(3);
+        let permits = scene.run(scene.process().of(5).several(3)).unwrap();
+        scene.advance(100 * MS);
+        for (_, part) in permits.parts().iter().enumerate().filter(|(at, _)| *at != first) {
+            scene.run(part.extend()).unwrap();
+        }
+        let part = &permits.parts()[first];
+        assert!(permits.parts().iter().all(|one| part.valid_until() <= one.valid_until()));
+        let ends = (permits.valid_until(), permits.remaining());
+        assert_eq!(ends, (Some(part.valid_until()), part.remaining()), "{first}");
+    }
+}
+
+/// Whichever part it is: that the releases of the others are unconfirmed hides no loss.
+#[test]
+fn s6_a_release_tells_the_loss_of_one_part() {
+    for gone in 0..3 {
+        let scene = Scene::new(3);
+        let permits = scene.run(scene.process().of(5).several(3)).unwrap();
+        let key = permits.parts()[gone].keys()[0].clone();
+        scene.run(scene.process().locks.delete(key.as_bytes())).unwrap();
+        scene.run(permits.lost());
+        scene.inject(.., Fault::Hung);
+        let error = scene.run(permits.release()).unwrap_err();
+        assert!(error.is_lost(), "{gone}: {error}");
     }
 }
