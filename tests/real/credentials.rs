@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate::LockManager;
+use quorate::redis::Credentials;
 use quorate_tests::Nodes;
 use quorate_tests::RedisServer;
 use quorate_tests::wait::{LIMIT, until_it_says};
@@ -131,5 +132,33 @@ fn a6_a_login_that_is_wrong_or_missing_is_an_error_without_secrets() {
             manager.lock("r").await.unwrap().release().await.unwrap();
             assert_clean(&manager).await;
         });
+    }
+}
+
+/// Over both protocols, whatever user the address has.
+#[test]
+fn a_login_without_a_user_is_that_of_the_default_one() {
+    let new = RedisServer::builder().user("default", "on >one ~* &* +@all");
+    let old = new.clone().config("rename-command", &["HELLO", ""]).start();
+    let new = new.start();
+    for client in Client::WITH_POOL {
+        for server in [&new, &old] {
+            on_tokio(async {
+                let address = [server.address_as("stale", "stale")];
+                let ask = |_| ready(Ok::<_, String>(Credentials::of_password("one")));
+                let redis = || quorate::redis::builder().connect_timeout(LIMIT).credentials(ask);
+                let fred = || quorate::fred::builder().connect_timeout(LIMIT).credentials(ask);
+                let builder = match client {
+                    Client::Redis => unhurried(redis().connect(&address).unwrap()),
+                    Client::Fred => unhurried(fred().connect(&address).unwrap()),
+                    Client::Pool => unhurried(redis().pooled(2, &address).unwrap()),
+                };
+                let manager = builder.build().unwrap();
+                let guard = manager.lock("r").no_wait().await;
+                let guard = guard.unwrap_or_else(|error| panic!("{client:?}: {error}"));
+                guard.release().await.unwrap();
+                assert_clean(&manager).await;
+            });
+        }
     }
 }

@@ -168,6 +168,20 @@ fn a_replica_behind_a_pool_gets_no_connection_and_no_handshake_with_each_call() 
     });
 }
 
+/// Of no connections it has one, and of one without any time for a connect no call succeeds. bb8 panics on both.
+#[test]
+fn a_pool_without_connections_has_one_and_one_without_time_fails() {
+    let server = RedisServer::start();
+    on_tokio(async {
+        let address = [server.address()];
+        let none = quorate::redis::pooled(0, &address).unwrap().remove(0);
+        assert_eq!(acquire(&none, &claim("r")).await.unwrap(), Vote::Granted);
+        let hasty = quorate::redis::builder().connect_timeout(Duration::ZERO);
+        let hasty = hasty.pooled(1, &address).unwrap().remove(0);
+        assert!(acquire(&hasty, &claim("s")).await.is_err_and(|error| error.is_not_sent()));
+    });
+}
+
 /// Its server ends each connection at once.
 #[test]
 fn calls_that_fail_at_the_same_time_share_a_connect() {

@@ -1,14 +1,15 @@
 //! The primary of a Sentinel group as a node: it is found again after a failover.
 
 use std::fs;
-use std::future::IntoFuture as _;
+use std::future::{IntoFuture as _, ready};
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use quorate::backend::Vote;
-use quorate::redis::builder;
 use quorate::redis::redis::{ClientTlsConfig, TlsCertificates};
+use quorate::redis::{Credentials, builder};
 use quorate::{BackendErrorKind as Kind, LockManager, LockManagerBuilder, RestartGuard};
 use quorate_tests::peer::{Answer, Peer};
 use quorate_tests::wait::{LIMIT, LONG_TTL, until, until_it_says, within_limit};
@@ -483,4 +484,29 @@ fn a_lock_in_flight_is_granted_by_the_next_primary_over_a_connection_and_over_a_
         guard.release().await.unwrap();
         group.primary.resume();
     })));
+}
+
+/// That of the primary is asked for. A sentinel has the one in its own address.
+#[test]
+fn a6_a_login_that_is_asked_for_is_not_told_to_a_sentinel() {
+    let primary = RedisServer::builder().user("locker", "on >hunter2 ~* &* +@all").start();
+    let (says, told) = (sentinel_that_says(primary.port()), Arc::<Mutex<Vec<String>>>::default());
+    let line = Arc::clone(&told);
+    let sentinel = Peer::with_handshake(move |heard| {
+        line.lock().unwrap().extend(heard.words.iter().cloned());
+        match heard.name() {
+            "HELLO" | "AUTH" => Answer::Usual,
+            _ => Answer::HangUp,
+        }
+    });
+    on_tokio(async {
+        let login = |_| ready(Ok::<_, String>(Credentials::new("locker", "hunter2")));
+        let node = builder().connect_timeout(LIMIT).credentials(login);
+        let node = node.sentinel("redis://orders", [sentinel.url(), says.url()]).unwrap();
+        let manager = unhurried([node]).build().unwrap();
+        lock(&manager, "r").await;
+        until("a sentinel that has heard", || !told.lock().unwrap().is_empty()).await;
+    });
+    let told = told.lock().unwrap();
+    assert!(!told.iter().any(|word| word.contains("hunter2")), "{told:?}");
 }

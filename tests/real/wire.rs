@@ -181,6 +181,24 @@ fn databases_and_sockets_work_as_in_the_client() {
     });
 }
 
+/// Each connection selects it, over each protocol.
+#[test]
+fn the_database_of_an_address_is_used_over_both_protocols() {
+    let old = RedisServer::builder().config("rename-command", &["HELLO", ""]).start();
+    let new = RedisServer::start();
+    with_each(&Client::WITH_POOL, async |client| {
+        for server in [&new, &old] {
+            let manager = client.manager_at(&(server.address() + "/5"));
+            let guard = manager.lock("r").await.unwrap();
+            let keyspace = server.cli(&["INFO", "keyspace"]).text();
+            assert!(keyspace.contains("db5:keys=1,"), "{client:?}: {keyspace}");
+            assert!(server.get("r").is_none(), "{client:?}: it is in database 5");
+            guard.release().await.unwrap();
+            assert_clean(&manager).await;
+        }
+    });
+}
+
 #[test]
 fn the_keys_of_a_wait_queue_expire() {
     with_each_client(|client| async move {
