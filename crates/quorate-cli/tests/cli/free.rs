@@ -183,3 +183,27 @@ fn free_inspect_and_run_show_a_name_with_its_control_characters_escaped() {
     let done = run(dir, &nodes.addresses(), &["run", "-v", name, "--", "true"]);
     assert!(done.err.contains(&format!("quorate: {shown}acquired, ")), "{done:?}");
 }
+
+/// A key of readers is taken from all of them. In both orders.
+#[test]
+fn v7_free_by_a_label_leaves_readers_alone_of_whom_one_has_another() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let addresses = &nodes.addresses();
+    let mut readers = ["one", "two"].map(|label| {
+        let holds = format!("echo > {label}; while [ -e here ]; do sleep 0.05; done");
+        let words = ["run", "--read", "--ttl", "1h", "--label", label, "job", "-c", &holds];
+        start(dir, addresses, &words)
+    });
+    for name in ["one", "two"] {
+        dir.wait_for(name);
+    }
+    for label in ["one", "two", "three"] {
+        for how in ["--now", "--no-wait"] {
+            let done = ask(dir, addresses, &["free", "--yes", how, "--label", label, "job"]);
+            assert_eq!(done.code(), Some(75), "{label} {how}: {done:?}");
+            assert!(done.out.contains("it has another label"), "{label} {how}: {done:?}");
+        }
+    }
+    std::fs::remove_file(dir.file("here")).unwrap();
+    assert_eq!(readers.each_mut().map(|reader| reader.done().code()), [Some(0); 2]);
+}

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Dir, Done, LONG_PERIOD, Started, ask, quorate, run_until, start, with_quorum,
+    Dir, Done, LONG_PERIOD, Started, ask, quorate, run_until, start, take, with_quorum,
 };
 
 const MACHINES: usize = 5;
@@ -298,4 +298,26 @@ fn once_per_a_mark_of_a_period_that_is_not_looked_for_needs_the_option() {
         let tip = "quorate: job: if it ran with --once-per or --permits, give that option here\n";
         assert_eq!(freed.err, if has_tip { tip } else { "" }, "{options:?}");
     }
+}
+
+/// Those that people give are found by the name alone, and as many permits as the page says.
+#[test]
+fn once_per_the_usual_periods_and_64_permits_are_looked_for() {
+    let (nodes, dir) = (&Nodes::start(1), &Dir::new());
+    let addresses = &nodes.addresses();
+    let run = |words: &[&str]| crate::support::run(dir, addresses, words);
+    for period in ["59s", "1m", "59m", "1h", "23h", "1day", "31days", "local-day"] {
+        // The period may end in between.
+        run_until(
+            |done| done.out.contains(": done until "),
+            || {
+                run(&["run", "--once-per", period, "job", "--", "true"]);
+                run(&["inspect", "job"])
+            },
+        );
+        nodes[0].flushall();
+    }
+    ["job#64", "job#65"].iter().for_each(|name| take(nodes, name));
+    let found = run_until(|done| done.out.contains("job#64: held"), || run(&["inspect", "job"]));
+    assert!(!found.out.contains("job#65"), "{found:?}");
 }

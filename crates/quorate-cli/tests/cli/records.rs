@@ -170,3 +170,18 @@ fn is_alike(example: &Value, told: &Value) -> bool {
         (example, told) => std::mem::discriminant(example) == std::mem::discriminant(told),
     }
 }
+
+/// It would vote twice: nothing heals that.
+#[test]
+fn q6_a_record_is_neither_extended_nor_released_over_one_server_twice() {
+    let (nodes, dir) = (&Nodes::start(1), &Dir::new());
+    let twice = &[nodes[0].address(), nodes[0].address().replace("127.0.0.1", "localhost")];
+    for word in ["extend", "release"] {
+        nodes[0].flushall();
+        let locked = run(dir, &nodes.addresses(), &["lock", "--ttl", "1h", "a"]);
+        dir.write("record", &locked.out);
+        let done = with_record(dir, twice, word);
+        assert_eq!(done.code(), Some(78), "{word}: {done:?}");
+        assert!(done.err.contains("are one server"), "{word}: {done:?}");
+    }
+}

@@ -89,10 +89,12 @@ fn options_for_tls_need_an_address_with_tls() {
     let mut command = quorate(dir, plain);
     command.args(["run", "a", "--", "true"]).env("QUORATE_TLS_CA", ca);
     Started::spawn(command, dir).done().assert_silent();
-    // One of them has it.
-    let mixed = [&plain[..], &[format!("REDISS://{}", Peer::nowhere())]].concat();
-    let done = run(dir, &mixed, &["--tls-ca", ca, "inspect", "a"]);
-    assert_eq!(done.code(), Some(69), "{done:?}");
+    // One of them has it, whichever.
+    let (plain, tls) = (plain[0].clone(), format!("REDISS://{}", Peer::nowhere()));
+    for mixed in [[plain.clone(), tls.clone()], [tls, plain]] {
+        let done = run(dir, &mixed, &["--tls-ca", ca, "inspect", "a"]);
+        assert_eq!(done.code(), Some(69), "{done:?}");
+    }
 }
 
 /// Over TCP, and over TLS with certificates for both sides: three groups, of which one has no server.
