@@ -168,9 +168,9 @@ fn a_replica_behind_a_pool_gets_no_connection_and_no_handshake_with_each_call() 
     });
 }
 
-/// Of no connections it has one, and of one without any time for a connect no call succeeds. bb8 panics on both.
+/// Of no connections it has one. Without any time for a connect a call is sent or not. bb8 panics on both.
 #[test]
-fn a_pool_without_connections_has_one_and_one_without_time_fails() {
+fn a_pool_without_connections_or_time_does_not_panic() {
     let server = RedisServer::start();
     on_tokio(async {
         let address = [server.address()];
@@ -178,7 +178,8 @@ fn a_pool_without_connections_has_one_and_one_without_time_fails() {
         assert_eq!(acquire(&none, &claim("r")).await.unwrap(), Vote::Granted);
         let hasty = quorate::redis::builder().connect_timeout(Duration::ZERO);
         let hasty = hasty.pooled(1, &address).unwrap().remove(0);
-        assert!(acquire(&hasty, &claim("s")).await.is_err_and(|error| error.is_not_sent()));
+        let result = acquire(&hasty, &claim("s")).await;
+        assert!(result.as_ref().map_or_else(BackendError::is_not_sent, |_| true), "{result:?}");
     });
 }
 
