@@ -14,6 +14,7 @@ use quorate_tests::keys::counter;
 use crate::world::{MS, SECOND, World, failure_of};
 
 mod numbers;
+mod order;
 mod raising;
 mod storms;
 mod unable;

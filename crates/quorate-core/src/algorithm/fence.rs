@@ -19,7 +19,7 @@
 //!
 //! At a node, F never falls, and each grant strictly raises it. A node votes only for the holder of
 //! the key there. So it votes one t for one holder of a lock at most, and all that it votes for a
-//! later holder is more than all that it voted for an earlier one. Two majorities share a node:
+//! later holder is more than all that it voted for an earlier one (FT1). Two majorities share a node:
 //!
 //! - *Unique.* Two holders with one token would both have that node's vote for it.
 //! - *In real time.* If one had its token before the other began, then F was there at the shared

@@ -6,7 +6,7 @@
 //! locked. Locks that share a counter have tokens that rise faster.
 //!
 //! A claim on several keys has one number: an acquire sets all its counters to one more than the
-//! highest, and a raise raises all or none.
+//! highest, and a raise raises all or none (FT1).
 
 use quorate_core::backend::{Claim, Reply, Vote};
 use quorate_core::resource::Key;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Nor does one clock that is far in the future.
+/// Nor does one clock that is far in the future. Rule FT1.
 #[test]
 fn clocks_that_are_an_hour_apart_change_no_order() {
     let world = World::new(3);

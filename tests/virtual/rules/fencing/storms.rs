@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::*;
 
 /// Ten processes of five tasks each, with clocks that agree or are up to two hours apart, on nodes that are not near.
-/// Each holder has a greater token than all before, and few need a second round.
+/// Each holder has a greater token than all before, and few need a second round. Rule FT1.
 #[test]
 fn of_fifty_contenders_each_has_a_greater_token_than_all_before() {
     for (nodes, apart, most) in [(3, 0, 5), (5, 0, 5), (3, 2 * HOUR, 250), (5, 2 * HOUR, 250)] {
