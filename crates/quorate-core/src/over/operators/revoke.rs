@@ -104,7 +104,8 @@ impl Revocation {
             }
             let is_left = |node: &&NodeView| match &node.state {
                 KeyState::Free | KeyState::Read { .. } => true,
-                KeyState::Held { holder, .. } => !holder.is_revoked(),
+                // A node where the revoke did nothing still has the holder that others showed.
+                KeyState::Held { holder, .. } => !holder.is_revoked() && !self.has_found(holder),
                 _ => false,
             };
             if seen.nodes().iter().filter(is_left).count() >= seen.quorum() {
@@ -113,6 +114,12 @@ impl Revocation {
             runtime.sleep_until(end.min(now + pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    fn has_found(&self, one: &Holder) -> bool {
+        let is_one =
+            |node: &NodeView| matches!(&node.state, KeyState::Held { holder, .. } if holder == one);
+        self.nodes().iter().any(is_one)
     }
 
     /// What was left of each key that was taken away.
