@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use quorate_core::operators::Leaving;
 use quorate_core::resource::Label;
 use quorate_memory::{Observed, SimClient};
 
@@ -278,4 +279,19 @@ fn a_holder_that_was_stopped_hears_it_when_it_goes_on() {
     assert!(!guard.is_at_risk());
     world.advance(SECOND);
     assert!(by(&guard, &world).is_some());
+}
+
+/// Rule V2. Two of three nodes were down.
+#[test]
+fn a_revoke_without_effect_does_not_say_that_the_holder_has_left() {
+    let world = World::complete(3);
+    let guard = world.lock(&world.manager());
+    guard.auto_renew();
+    let admin = world.manager();
+    world.inject(1.., Fault::Down);
+    let revocation = world.run(admin.revoke("r")).unwrap();
+    world.heal();
+    let leaving = world.run(revocation.until_free(&admin));
+    assert!(!revocation.is_effective() && guard.is_valid());
+    assert!(!matches!(leaving, Leaving::Left { .. }), "{leaving:?}");
 }
