@@ -111,9 +111,10 @@ impl LockManagerBuilder {
     /// How many tasks of this manager may be queued for one key, behind the task that holds it or competes for it.
     /// Default: no limit.
     ///
-    /// One more fails at once with [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters), and nothing is
-    /// sent. Readers, and a request that waits for no holder, are never queued. Requests for one of the same names
-    /// ([`lock_any`](LockManager::lock_any)) have one queue.
+    /// One more fails, when it comes to that name, with
+    /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters), and nothing is sent. Readers, and a request that
+    /// waits for no holder, are never queued. Requests for one of the same names ([`lock_any`](LockManager::lock_any))
+    /// have one queue.
     pub const fn max_waiters(mut self, most: usize) -> Self {
         self.config.max_waiters = Some(most);
         self
