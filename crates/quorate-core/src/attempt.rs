@@ -204,6 +204,10 @@ impl Actor for State {
                 self.machine.cancel(now);
             }
             Input::Wish(Wish::Detach) => {
+                if attempt.end.is_revoked() {
+                    // No process could adopt it.
+                    return attempt.end_lease(End::Revoked, now);
+                }
                 attempt.end_lease(End::Detached, now);
                 self.machine.detach(now);
                 if matches!(attempt.end.ended(), Some((End::Detached, _))) {

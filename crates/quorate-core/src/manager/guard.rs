@@ -196,7 +196,8 @@ impl LockGuard {
     ///
     /// Dropping the future changes nothing: the round goes on in the background.
     pub async fn extend(&self) -> Result<(), ExtendError> {
-        self.lease.attempt().extend(self.lease.attempt().claim.ttl()).await
+        let attempt = self.lease.attempt();
+        attempt.extend(attempt.claim.ttl()).await
     }
 
     /// Extends the lease so that the keys live for `ttl` from now. It never shortens it, and never extends it
@@ -220,11 +221,12 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`LeaseEnd`]: the lease has ended before, and there is nothing to adopt.
+    /// [`LeaseEnd`]: the lease has ended before, or the lock was revoked, and there is nothing to adopt. The lock is
+    /// released in the background.
     pub fn detach(mut self) -> Result<DetachedLock, LeaseEnd> {
         let attempt = self.lease.attempt();
         attempt.detach()?;
-        telemetry::detached(self.keys(), self.lease.attempt().held(self.lease.cluster().now()));
+        telemetry::detached(self.keys(), attempt.held(attempt.cluster().now()));
         let record = DetachedLock::new(attempt.claim.clone(), attempt.fencing_token());
         self.is_over = true;
         Ok(record)

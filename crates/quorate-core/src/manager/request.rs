@@ -51,7 +51,8 @@ impl LockRequest {
         self
     }
 
-    /// How long the lock is held at most, however often it is extended. Default: the manager's.
+    /// How long the lock is held at most, however often it is extended. Default: the manager's. A process that adopts the
+    /// lock has the limit of its own manager.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
         self.wishes.hold_limit = Some(limit);
         self

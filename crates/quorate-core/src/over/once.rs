@@ -35,7 +35,7 @@ impl LockManager {
     /// # async fn send_report() -> Result<(), std::io::Error> { Ok(()) }
     ///
     /// /// Called every ten minutes, on every machine.
-    /// async fn every_hour(locks: &LockManager) -> Result<(), Box<dyn std::error::Error>> {
+    /// async fn report(locks: &LockManager) -> Result<(), Box<dyn std::error::Error>> {
     ///     let hour = Duration::from_secs(60 * 60);
     ///     match locks.once_per("report", hour, async |_lease| send_report().await).await? {
     ///         Some(sent) => sent?,

@@ -32,7 +32,7 @@ const ENTRY_LASTS: Duration = Duration::from_secs(10);
 /// How long the hint of a gate is trusted, and a wait or a lease of this manager is remembered.
 pub(super) const RECENT: Duration = Duration::from_secs(1);
 
-/// Whether it is as fresh.
+/// Whether that was less than [`RECENT`] ago.
 pub(super) fn is_recent(at: Instant, now: Instant) -> bool {
     now.saturating_duration_since(at) < RECENT
 }

@@ -74,8 +74,8 @@ fn ft1_a_number_that_no_quorum_has_confirmed_is_no_token() {
     }
 }
 
-/// Processes without clocks, or with clocks that differ, want sets of names that overlap. One node after the other is down, and messages
-/// are lost. Some holders die, and some hand the lock over.
+/// Processes without clocks, or with clocks that differ, want sets of names that overlap. One node after the other is
+/// down, and messages are lost. Some holders die, and some hand the lock over.
 #[test]
 fn ft1_the_tokens_of_each_name_rise_among_contenders_that_die_or_hand_it_over() {
     let sets: [&[&str]; 7] =

@@ -221,7 +221,8 @@ impl World {
         }
     }
 
-    /// The group has a list, but at its beginning. Then other clients have another one. A wrong list beside a step or a loss is not noticed.
+    /// The group has a list, unless it is its beginning. Then other clients have another one. A wrong list beside a step or
+    /// a loss is not noticed.
     async fn go(self, change: Change) -> Seen {
         let is_wrong = matches!(change, Change::WrongList | Change::Beginning);
         let loses_data = change == Change::StepAndLoss;

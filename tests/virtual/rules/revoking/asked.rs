@@ -284,14 +284,30 @@ fn a_holder_that_was_stopped_hears_it_when_it_goes_on() {
 /// Rule V2. Two of three nodes were down.
 #[test]
 fn a_revoke_without_effect_does_not_say_that_the_holder_has_left() {
+    for is_reader in [false, true] {
+        let world = World::complete(3);
+        let manager = world.manager();
+        let request = if is_reader { manager.read("r") } else { manager.lock("r") };
+        let guard = world.run(request.auto_renew()).unwrap();
+        let admin = world.manager();
+        world.inject(1.., Fault::Down);
+        let revocation = world.run(admin.revoke("r")).unwrap();
+        world.heal();
+        let leaving = world.run(revocation.until_free(&admin));
+        assert!(!revocation.is_effective() && guard.is_valid(), "reader: {is_reader}");
+        assert!(!matches!(leaving, Leaving::Left { .. }), "reader: {is_reader}: {leaving:?}");
+    }
+}
+
+/// Its record could not be adopted, and the lock would stay until its ttl has passed.
+#[test]
+fn a_holder_that_was_asked_to_leave_has_nothing_to_detach_and_releases() {
     let world = World::complete(3);
-    let guard = world.lock(&world.manager());
-    guard.auto_renew();
-    let admin = world.manager();
-    world.inject(1.., Fault::Down);
-    let revocation = world.run(admin.revoke("r")).unwrap();
-    world.heal();
-    let leaving = world.run(revocation.until_free(&admin));
-    assert!(!revocation.is_effective() && guard.is_valid());
-    assert!(!matches!(leaving, Leaving::Left { .. }), "{leaving:?}");
+    let guard = held(&world);
+    revoke_by_admin(&world);
+    by(&guard, &world);
+    let failed = guard.detach();
+    assert!(matches!(failed, Err(LeaseEnd::Revoked { .. })), "{failed:?}");
+    world.catch_up();
+    assert_eq!(world.keys_left(), 0);
 }

@@ -103,9 +103,11 @@ impl Revocation {
                 return Leaving::Expired;
             }
             let is_left = |node: &&NodeView| match &node.state {
-                KeyState::Free | KeyState::Read { .. } => true,
-                // A node where the revoke did nothing still has the holder that others showed.
+                KeyState::Free => true,
                 KeyState::Held { holder, .. } => !holder.is_revoked() && !self.has_found(holder),
+                KeyState::Read { readers } => {
+                    !readers.iter().any(|one| self.has_found(&one.holder))
+                }
                 _ => false,
             };
             if seen.nodes().iter().filter(is_left).count() >= seen.quorum() {
@@ -116,10 +118,13 @@ impl Revocation {
         }
     }
 
+    /// Whether a node had a key of it. Where the revoke did nothing, the key is still there.
     fn has_found(&self, one: &Holder) -> bool {
-        let is_one =
-            |node: &NodeView| matches!(&node.state, KeyState::Held { holder, .. } if holder == one);
-        self.nodes().iter().any(is_one)
+        self.nodes().iter().any(|node| match &node.state {
+            KeyState::Held { holder, .. } => holder == one,
+            KeyState::Read { readers } => readers.iter().any(|reader| reader.holder == *one),
+            _ => false,
+        })
     }
 
     /// What was left of each key that was taken away.
