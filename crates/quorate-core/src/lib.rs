@@ -25,17 +25,17 @@
 //! | 8 | `over/access` | the private things that this floor needs |
 //! | 7 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `leases`; `close`, which is an input of each open attempt and wait, and waits until the nodes that answer are clean |
 //! | 7 | [`manager/request`](LockRequest) | what a user asks for; awaited, it gives a guard |
-//! | 7 | [`manager/guard`](LockGuard) | the RAII value that releases on drop |
+//! | 7 | [`manager/guard`](LockGuard) | the RAII value: releases on drop, or awaits a quorum of releases |
 //! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
-//! | 6 | `acquire` | a loop for each kind of request: `plain`, and `trying` for one that waits for no holder, and goes on only while the votes are split; `any` (one of several names, so permits too) and `readers`, which may wait or not, and whose win gives way to a writer that waits; `rounds` is what all share, and its `Drop` ends a dropped one (`rounds/lost`: the error of a lost round, which waits for its undo; `rounds/split`: split votes without waiting) |
+//! | 6 | `acquire` | a loop for each kind of request: `plain`, and `trying` for one that waits for no holder, and goes on only while the votes are split; `any` (one of several names, so permits too) and `readers`, which may wait or not, and whose win gives way to a writer that waits; `rounds` is what all share, and its `Drop` ends a dropped one (`rounds/lost`: the error of a lost round, which waits for its undo; `rounds/split`: split votes without waiting; `back_off`: the jittered pause where no node keeps a queue) |
 //! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it; decides nothing |
-//! | 5 | `attempt` | the life of one token: each reply, push, due time and wish is one input, handled at once. What it *means* is decided by `algorithm/attempt` (a reply, also one after the decision, C4: `node`; undo and release: `transitions`; the end of the lease by the clock, and a revoke: `rules`; a push: `look`). Here `calls` is the way of a call and back, `end` publishes the end for looks without a mutex, `renewing` extends, `keep` leaves the lock on the nodes, and `risk` publishes a failed extension or a revoke |
+//! | 5 | `attempt` | the life of one token: each reply, push, due time and wish is one input, handled at once. What it *means* is decided by `algorithm/attempt` (what a reply proves, also a late one, C4: `node`; what follows from it, each decision, and the end by the clock: `rules`; undo, release and revoke: `transitions`; a push: `look`). Here `calls` is the way of a call and back, `end` is the end, seen and set without a mutex, `renewing` extends, `keep` leaves the lock on the nodes, and `risk` shows a failed extension or a revoke |
 //! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key, and for a set of names of which one is wanted. `Inner` there is the root of a manager |
 //! | 4 | `turns/readers` | the readers of a manager that wait: they take no ticket, and those of one lock share an entry |
-//! | 4 | `turns/remote_wait` | the wait between processes, in the queue of one key: until a push for the key that it watches, or its refresh each 0.67 s |
+//! | 4 | `turns/remote_wait` | the wait between processes, in the queue of one key; `algorithm/wait` decides it: until a push for the key that it watches, or a refresh, 0.67 s apart at most |
 //! | 3 | `cluster/shell` | the machine room of an attempt and of a wait: input, follow, effects, and the waiters |
 //! | 3 | `cluster` | what all floors above share: settings, runtime, nodes, open attempts |
-//! | 3 | `cluster/nodes` | the configured nodes, with the health and the server id of each. One that is down is asked in each round, and skipped only as a gate; when it answers, releases that failed are sent again |
+//! | 3 | `cluster/nodes` | the configured nodes, with the health and the server id of each. One that is down is asked in each round, and skipped only as a gate; when it answers, the attempts that owe it a release hear so and send it again |
 //! | 3 | `cluster/attempts` | all attempts and waits that are not over, and the timekeeper |
 //! | 3 | `cluster/shell/wakers` | the tasks that wait for a change of one state |
 //! | 3 | `cluster/shell/late` | the mutex of the shell: a reply never waits for it, and stands in a list while it is locked |
@@ -46,7 +46,7 @@
 //! | 1 | `seam/given_up` | tasks of backends that wait until an answer is not awaited any more |
 //! | 1 | [`seam/runtime`](runtime) | the seam to an async runtime: clock, timer, tasks, randomness |
 //! | 0 | [`resource`] | names, keys and tokens |
-//! | 0 | [`algorithm`] | the pure machines: no async, no clock, no randomness, no I/O |
+//! | 0 | [`algorithm`] | pure, without async, clock, randomness or I/O: `attempt`, `wait`, `quorum`, `lease` (validity), `fence`, `renewal`, `backoff` |
 //!
 //! To learn how a lock works, read `docs/how-it-works.md` of this crate, then `acquire.rs`, `acquire/plain.rs`,
 //! [`algorithm::attempt`] and `attempt.rs`. A table on that page says where each event is handled. Codes such as C3 are
@@ -65,8 +65,8 @@
 //! - A failed attempt is released on every node that may have got something.
 //! - A lease ends at `valid_until` by the clock, or earlier when the answers of the nodes prove that no quorum
 //!   can have the keys. A revoke does not move its end.
-//! - A lease that ended by time, by its hold limit or by `close` keeps its keys for the safety margin while its guard
-//!   lives.
+//! - A lease that ended by time, by its hold limit or by `close` keeps its keys, while its guard lives, for the
+//!   safety margin at most.
 //!
 //! # What a lock cannot do
 //!
