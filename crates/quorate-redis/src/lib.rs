@@ -46,7 +46,7 @@
 //! [`pooled`] makes nodes over bb8 pools, and [`from_pool`] takes a pool that you have. Prefer
 //! [`connect`]: calls over a pool arrive in no order, so each release waits until its acquire has
 //! settled, there is no batching, and waiters poll instead of being woken. A call whose answer is not awaited
-//! any more closes its connection. A pool lives in one runtime.
+//! any more keeps its connection for a second. A pool lives in one runtime.
 //!
 //! # Permissions
 //!
