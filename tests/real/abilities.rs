@@ -79,21 +79,30 @@ fn is_named(error: &LockError, command: &str, kind: BackendErrorKind, place: &st
     assert!(reason.to_string().to_uppercase().contains(command), "{place}: {error}");
 }
 
-/// From Redis 7 on. It changes what is there, and stores nothing new.
+/// From Redis 7 on. It changes what is there, and stores nothing new; scripts that a person has flushed are loaded again.
 #[test]
 fn rw4_a_full_node_extends_readers_and_revokes() {
     let node = RedisServer::start();
     let set_memory = |bytes| node.cli(&["CONFIG", "SET", "maxmemory", bytes]);
+    let scripts = || {
+        let info = node.cli(&["INFO", "memory"]).text();
+        let of_line = |line: &str| line.strip_prefix("number_of_cached_scripts:")?.parse().ok();
+        info.lines().find_map(of_line).unwrap_or(0)
+    };
     with_each(&Client::WITH_POOL, async |client| {
         let manager = client.manager_at(&node.address());
         let (reading, second) =
             (manager.read("r").await.unwrap(), manager.read("r").await.unwrap());
         let locked = manager.lock("l").await.unwrap();
+        let loaded: usize = scripts();
         set_memory("1");
+        node.cli(&["SCRIPT", "FLUSH"]);
         if RedisServer::version() >= (7, 0) {
-            for _ in 0..2 {
+            for _ in 0..3 {
                 reading.extend().await.unwrap();
             }
+            // All but the one that a handshake tries.
+            assert_eq!(scripts(), loaded - 1, "{client:?}");
             second.release().await.unwrap();
             locked.extend().await.unwrap();
             for name in ["r", "l"] {
