@@ -1,13 +1,14 @@
 //! The figures that a recorder is given.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use quorate_memory::Fault;
 
 use crate::telling::{of, told};
-use crate::world::{MS, World, failing};
+use crate::world::{HOUR, MS, World, failing};
 
 pub(super) fn recorder() -> (Snapshotter, DebuggingRecorder) {
     let recorder = DebuggingRecorder::new();
@@ -96,11 +97,14 @@ fn an_invalid_request_is_reported_and_counted() {
             world.run(manager.lock("")).unwrap_err();
             world.run(manager.lock("r").no_wait().ttl(MS)).unwrap_err();
             world.run(manager.lock("r").hold_limit(Duration::ZERO)).unwrap_err();
+            let body = async |_| Ok::<_, Infallible>(());
+            world.run(manager.once_per("r", MS, body)).unwrap_err();
+            world.run(manager.read("r").once_per(HOUR, body)).unwrap_err();
         });
     });
     let told = of("not acquired", &told);
-    assert_eq!(told.len(), 3);
+    assert_eq!(told.len(), 5);
     assert!(told.iter().all(|told| told.field("reason") == "invalid"), "{told:#?}");
     let counted = figures(&snapshotter);
-    assert_eq!(counted["not_acquired_total invalid"], [3], "{counted:#?}");
+    assert_eq!(counted["not_acquired_total invalid"], [5], "{counted:#?}");
 }
