@@ -67,7 +67,7 @@ pub(crate) fn check() -> Outcome {
     let is_source = |name: &str| sources.iter().any(|folder| is_there(&format!("{folder}{name}")));
     let lost = code_spans(&how).filter(|span| span.ends_with(".rs") && !is_source(span));
     mistakes.extend(lost.map(|name| format!("how-it-works.md: there is no `{name}`")));
-    mistakes.extend(missing_tests(&guide, &code));
+    mistakes.extend(missing_names(&guide, &code));
     if mistakes.is_empty() { Ok(()) } else { Err(format!("\n  {}", mistakes.join("\n  "))) }
 }
 
@@ -171,15 +171,18 @@ fn code_spans(page: &str) -> impl Iterator<Item = &str> {
     page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
 }
 
-/// Names in code spans with two underscores or more: only tests have such names.
-fn missing_tests(guide: &str, code: &str) -> Vec<String> {
-    let is_test = |span: &&str| {
+/// Names in code spans with two underscores or more that are in no source: those of tests, and texts such as metrics.
+fn missing_names(guide: &str, code: &str) -> Vec<String> {
+    let is_name = |span: &&str| {
         span.matches('_').count() > 1
             && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
     };
-    let names = guide.split('`').filter(is_test);
-    let missing = names.filter(|name| !code.contains(&format!("fn {name}(")));
-    missing.map(|name| format!("the guide names the test `{name}`, which is not there")).collect()
+    let names = guide.split('`').filter(is_name);
+    let is_there = |name: &str| {
+        [format!("fn {name}("), format!("\"{name}\"")].iter().any(|it| code.contains(it))
+    };
+    let missing = names.filter(|name| !is_there(name));
+    missing.map(|name| format!("the guide names `{name}`, which is not there")).collect()
 }
 
 #[cfg(test)]
@@ -206,10 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_is_not_there_is_found() {
+    fn a_name_that_is_not_there_is_found() {
         let guide = "Rule Q1: `q1_a_quorum`, `max_ttl`, `LockError::Held_by_us`.";
-        assert_eq!(missing_tests(guide, "fn q1_a_quorum() {}"), [""; 0]);
-        assert_eq!(missing_tests(guide, "fn q1_a_quorum_of_all() {}").len(), 1);
+        assert_eq!(missing_names(guide, "fn q1_a_quorum() {}"), [""; 0]);
+        assert_eq!(missing_names(guide, "const Q1: &str = \"q1_a_quorum\";"), [""; 0]);
+        assert_eq!(missing_names(guide, "fn q1_a_quorum_of_all() {}").len(), 1);
     }
 
     #[test]
