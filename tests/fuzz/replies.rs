@@ -164,7 +164,14 @@ fn judge(operation: &Operation, result: &CallResult, sent: &[Sent]) {
     });
     assert!(echoed || !shown.contains(TOKEN), "A6: {shown}");
 
-    let calls: Vec<_> = sent.iter().filter(|(name, _)| *name != *b"SCRIPT").collect();
+    let calls = sent.iter().filter(|(name, _)| *name != *b"SCRIPT");
+    // A `GET` asks who has a key that was refused, and its reply is no vote.
+    let asks_holder = |name: &[u8]| name == b"GET" && matches!(operation, Operation::Acquire(..));
+    let (holders, calls): (Vec<_>, Vec<_>) = calls.partition(|(name, _)| asks_holder(name));
+    let is_refusal =
+        matches!(result, Ok(CallReply::Voted(reply)) if matches!(reply.vote, Vote::Refused));
+    assert!(holders.is_empty() || is_refusal, "C6: {result:?}");
+    assert!(holders.len() <= 1, "the holder is asked for once");
     if matches!(operation, Operation::Acquire(..) | Operation::Refresh { .. }) {
         assert!(calls.len() <= 1, "C3, C6: more than one command that can set a key");
     }
