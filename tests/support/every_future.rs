@@ -31,7 +31,7 @@ pub(crate) struct Trial {
 }
 
 /// Each public future. Where the call itself has to be prepared, that is not part of what is dropped.
-pub(crate) const ALL: [Doing; 23] = [
+pub(crate) const ALL: [Doing; 24] = [
     row("lock", |it| contended(it, |it| it.lock())),
     row("read", |it| contended(it, |it| it.manager.read("r"))),
     row("lock_any", |it| contended(it, |it| it.manager.lock_any(["r", "s"]))),
@@ -78,6 +78,12 @@ pub(crate) const ALL: [Doing; 23] = [
             let adopted = record.clone();
             let future = Box::pin(async move { drop(it.manager.adopt(&adopted).await) });
             Trial { future, record: Some(record) }
+        })
+    }),
+    row("release of a record", |it| {
+        holding(it, |guard, it| async move {
+            let record = guard.detach().expect("it is held");
+            drop(it.manager.release(&record).await);
         })
     }),
     // A free lock: a revoked one stays for its ttl.

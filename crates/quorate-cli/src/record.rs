@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
-use quorate::{DetachedLock, LockGuard, LockManager};
+use quorate::error::AdoptError;
+use quorate::{DetachedLock, LockManager};
 use tokio::task::spawn_blocking;
 
 use crate::args::{Common, Lock};
@@ -58,30 +59,33 @@ async fn print(session: &mut Session, common: &Common, lock: &Lock) -> Result<u8
         failure = session.signals.end() => failure,
     };
     // Nobody has the record.
-    session.manager.adopt(&record).await?.release().await?;
+    session.manager.release(&record).await?;
     Err(failure)
 }
 
 /// Extends the lock whose record is on standard input. The record stays valid.
 pub(crate) async fn extend(common: &Common) -> Result<u8, Failure> {
-    let (manager, guard) = adopt(common).await?;
-    guard.detach()?;
+    let (manager, record) = read(common)?;
+    manager.adopt(&record).await?.detach()?;
     let _ = manager.close(CLOSE).await;
     Ok(0)
 }
 
 /// Releases the lock whose record is on standard input.
 pub(crate) async fn release(common: &Common) -> Result<u8, Failure> {
-    let (manager, guard) = adopt(common).await?;
-    let released = guard.release().await;
+    let (manager, record) = read(common)?;
+    let released = match manager.adopt(&record).await {
+        Ok(guard) => guard.release().await.map_err(Failure::from),
+        // One that was revoked is not adopted, and is free with its release.
+        Err(AdoptError::Lost(_)) if manager.release(&record).await.is_ok() => Ok(()),
+        Err(error) => Err(error.into()),
+    };
     let _ = manager.close(CLOSE).await;
-    Ok(released.map(|()| 0)?)
+    released.map(|()| 0)
 }
 
-async fn adopt(common: &Common) -> Result<(LockManager, LockGuard), Failure> {
+fn read(common: &Common) -> Result<(LockManager, DetachedLock), Failure> {
     let text = io::read_to_string(io::stdin()).map_err(Failure::usage)?;
     let record = DetachedLock::decode(text.trim()).map_err(Failure::usage)?;
-    let manager = manager(common)?;
-    let guard = manager.adopt(&record).await?;
-    Ok((manager, guard))
+    Ok((manager(common)?, record))
 }

@@ -420,6 +420,15 @@ pub enum ReleaseError {
 }
 
 impl ReleaseError {
+    /// For events and figures.
+    pub(crate) const fn outcome(result: &Result<(), Self>) -> &'static str {
+        match result {
+            Ok(()) => "released",
+            Err(Self::Lost(_)) => "lost",
+            Err(Self::Unconfirmed(_)) => "unconfirmed",
+        }
+    }
+
     /// The keys of the lock.
     #[must_use]
     pub fn names(&self) -> &[Key] {

@@ -17,7 +17,7 @@ pub use self::close::CloseReport;
 use crate::attempt::Attempt;
 use crate::attempt::lease::Lease;
 use crate::cluster::Cluster;
-use crate::error::{AdoptError, LockError, WithError};
+use crate::error::{AdoptError, LockError, ReleaseError, WithError};
 use crate::manager::detached::DetachedLock;
 use crate::manager::guard::LockGuard;
 use crate::manager::request::LockRequest;
@@ -185,6 +185,24 @@ impl LockManager {
     /// Dropping the future leaves the lock as it was, though nodes may keep the keys for longer.
     pub async fn adopt(&self, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
         adopt::adopt(&self.inner, record).await
+    }
+
+    /// Releases a lock that another process has [detached](LockGuard::detach), without [adopting](Self::adopt) it, also one
+    /// that was [revoked](Self::revoke) since, and says whether a quorum of nodes still had it.
+    ///
+    /// As for [`LockGuard::release`], the answers decide it after a node timeout at the latest, and the cleanup goes on. A
+    /// process that has adopted the lock meanwhile loses it.
+    ///
+    /// # Errors
+    ///
+    /// - [`ReleaseError::Lost`]: the lock had expired or was released before, or is on other nodes; or this manager is closed.
+    /// - [`ReleaseError::Unconfirmed`]: too few nodes answered to prove either.
+    ///
+    /// # Cancel safety
+    ///
+    /// From the first poll on, the release goes on when the future is dropped.
+    pub async fn release(&self, record: &DetachedLock) -> Result<(), ReleaseError> {
+        adopt::release(&self.inner, record).await
     }
 
     /// The leases that this manager holds now. The order is not specified.

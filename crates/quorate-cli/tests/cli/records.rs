@@ -46,6 +46,22 @@ fn a_record_is_extended_again_and_again_and_released_once() {
     assert_eq!((output.status.code(), keys_left(nodes)), (Some(74), vec![]), "{output:?}");
 }
 
+/// The steps of a pipeline are not told of a revoke, and end when they do.
+#[test]
+fn v9_a_record_whose_lock_was_revoked_is_released() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let addresses = &nodes.addresses();
+    for names in [&["a"][..], &["a", "b"]] {
+        dir.write("record", &run(dir, addresses, &[&["lock", "--ttl", "1h"], names].concat()).out);
+        let freed = run(dir, addresses, &["free", "--yes", "--no-wait", "a"]);
+        assert_eq!(freed.code(), Some(0), "{freed:?}");
+        assert_eq!(run(dir, addresses, &["run", "--no-wait", "a", "--", "true"]).code(), Some(75));
+        assert_eq!(with_record(dir, addresses, "extend").code(), Some(79));
+        with_record(dir, addresses, "release").assert_silent();
+        assert_eq!(keys_left(nodes), []);
+    }
+}
+
 #[test]
 fn a_lock_without_a_ttl_warns_that_nobody_renews_it() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());

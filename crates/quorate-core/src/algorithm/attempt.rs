@@ -202,6 +202,19 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         attempt
     }
 
+    /// Releases a lock that another process detached, on all nodes, with a caller that waits for the decision.
+    ///
+    /// `token` is the lock's fencing token.
+    #[must_use]
+    pub fn release_detached(settings: Settings, token: Option<FencingToken>, now: Instant) -> Self {
+        let mut attempt = Self::begin(settings, Phase::Adopting, token, now);
+        attempt.nodes.iter_mut().for_each(|node| node.know = Knowledge::Maybe);
+        // It may have been extended just now: a node that refuses says that it is gone.
+        attempt.valid_until = attempt.round.valid_until;
+        attempt.begin_release(Owed::RELEASED, now);
+        attempt
+    }
+
     fn begin(settings: Settings, phase: Phase, token: Option<FencingToken>, now: Instant) -> Self {
         let nodes = settings.nodes.ids().map(|id| Node::new(settings.is_ordered(id)));
         let mut attempt = Self {

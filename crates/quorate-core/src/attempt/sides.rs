@@ -52,6 +52,18 @@ impl Attempt {
         Self::register(manager, claim, AcquireOptions::default(), state, now)
     }
 
+    /// Releases a lock that another process detached. `None` once the manager is closed.
+    pub(crate) fn release_detached(
+        manager: &Arc<Inner>,
+        claim: Claim,
+        token: Option<FencingToken>,
+    ) -> Option<Arc<Self>> {
+        let (settings, now) = (settings(&manager.cluster, &claim), manager.cluster.now());
+        let machine = AttemptMachine::release_detached(settings, token, now);
+        let state = State::new(machine, Turn::default());
+        Self::register(manager, claim, AcquireOptions::default(), state, now)
+    }
+
     fn register(
         manager: &Arc<Inner>,
         claim: Claim,
@@ -70,6 +82,11 @@ impl Attempt {
             left_late: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
         };
+        if state.machine.has_ended() {
+            // Its holder had it until now.
+            face.end.end(End::Released, now);
+            let _ = face.won.set((now, None));
+        }
         Self::open(&manager.cluster, face, state, now)
     }
 
@@ -151,6 +168,11 @@ impl Attempt {
     /// From the first poll on, the release goes on when the future is dropped.
     pub(crate) async fn release(self: &Arc<Self>) -> Result<(), ReleaseError> {
         self.handle(Input::Wish(Wish::Release));
+        self.released().await
+    }
+
+    /// The decision about the release, which has begun.
+    pub(crate) async fn released(self: &Arc<Self>) -> Result<(), ReleaseError> {
         self.wait(|state| state.released.clone()).await
     }
 

@@ -1,11 +1,13 @@
-//! Adopts a lock that another process has detached.
+//! Adopts or releases a lock that another process has detached.
 
+use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::algorithm::attempt::Loss;
 use crate::attempt::Attempt;
 use crate::attempt::lease::Lease;
-use crate::error::{AdoptError, InvalidRequest};
+use crate::error::{AdoptError, InvalidRequest, LeaseEnd, ReleaseError};
 use crate::manager::detached::DetachedLock;
 use crate::manager::guard::LockGuard;
 use crate::seam::backend::{Capabilities, Mode};
@@ -56,6 +58,24 @@ async fn try_adopt(manager: &Arc<Inner>, record: &DetachedLock) -> Result<LockGu
             }
         }
     })
+}
+
+/// See [`LockManager::release`](super::LockManager::release).
+pub(super) async fn release(
+    manager: &Arc<Inner>,
+    record: &DetachedLock,
+) -> Result<(), ReleaseError> {
+    let start = manager.cluster.now();
+    let (claim, token) = (record.claim().clone(), record.fencing_token());
+    let result = match Attempt::release_detached(manager, claim, token) {
+        Some(attempt) => attempt.released().await,
+        None => Err(ReleaseError::Lost(LeaseEnd::Closed(record.keys().into()))),
+    };
+    let took = manager.cluster.now().saturating_duration_since(start);
+    let failure = result.as_ref().err().map(|error| error as &dyn Display);
+    let (outcome, unknown) = (ReleaseError::outcome(&result), Duration::ZERO);
+    telemetry::released(record.keys(), outcome, Some(took), unknown, unknown, failure);
+    result
 }
 
 /// An adoption that is not decided. Dropped, it leaves the lock as it was.

@@ -301,17 +301,13 @@ impl LockGuard {
     fn report(&self, result: &Result<(), ReleaseError>, start: Instant, left: Duration) {
         let took = self.lease.cluster().now().saturating_duration_since(start);
         let held = self.lease.attempt().held(start);
-        let outcome = match result {
-            Ok(()) => "released",
-            Err(ReleaseError::Lost(_)) => "lost",
-            Err(ReleaseError::Unconfirmed(_)) => "unconfirmed",
-        };
         if let Err(ReleaseError::Lost(lost @ LeaseEnd::NotHeld(_))) = result
             && !left.is_zero()
         {
             telemetry::lost(self.keys(), "not_held", held, lost);
         }
         let failure = result.as_ref().err().map(|error| error as &dyn fmt::Display);
+        let outcome = ReleaseError::outcome(result);
         telemetry::released(self.keys(), outcome, Some(took), held, left, failure);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::{AdoptError, DetachedLock, LeaseEnd, Runtime};
+use quorate_core::{AdoptError, DetachedLock, LeaseEnd, ReleaseError, Runtime};
 use quorate_memory::Fault;
 
 use crate::world::{MS, SECOND, World};
@@ -54,6 +54,30 @@ fn adopting_a_lock_that_is_gone_is_a_typed_error() {
     world.inject(..2, Fault::Hung);
     let failed = world.run(taker.adopt(&record));
     assert!(matches!(failed, Err(AdoptError::NoQuorum(_))), "{failed:?}");
+}
+
+/// In one round, and later on the nodes that were away.
+#[test]
+fn a_record_is_released_without_an_adoption() {
+    let world = World::new(3);
+    let (record, taker) = (world.detached(), world.manager());
+    world.catch_up();
+    world.inject(2.., Fault::Hung);
+    world.run(taker.release(&record)).unwrap();
+    assert_eq!(world.keys_left(), 1);
+    world.heal();
+    world.catch_up();
+    assert_eq!(world.keys_left(), 0);
+    let gone = world.run(taker.release(&record));
+    assert!(matches!(gone, Err(ReleaseError::Lost(LeaseEnd::NotHeld(_)))), "{gone:?}");
+
+    let record = world.detached();
+    world.inject(1.., Fault::Hung);
+    let unknown = world.run(taker.release(&record));
+    assert!(matches!(unknown, Err(ReleaseError::Unconfirmed(_))), "{unknown:?}");
+    let _ = world.run(taker.close(SECOND));
+    let closed = world.run(taker.release(&record));
+    assert!(matches!(closed, Err(ReleaseError::Lost(LeaseEnd::Closed(_)))), "{closed:?}");
 }
 
 #[test]

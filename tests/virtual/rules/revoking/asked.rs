@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use quorate_core::AdoptError;
 use quorate_core::operators::Leaving;
 use quorate_core::resource::Label;
 use quorate_memory::{Observed, SimClient};
@@ -240,6 +241,27 @@ fn v9_only_the_release_of_the_value_that_was_revoked_frees_its_mark() {
         assert_eq!(values(&world), marks);
         world.run(guard.release()).unwrap();
         assert_eq!(world.keys_left(), 0, "asked {asks} times");
+    }
+}
+
+/// One name is released by a comparison, two by a script.
+#[test]
+fn v9_a_record_frees_the_mark_of_its_lock_and_of_no_other() {
+    for names in [&["r"][..], &["r", "s"]] {
+        let world = World::complete(3);
+        let guard = world.run(pushing(&world, "holder").lock(names)).unwrap();
+        let other = world.run(pushing(&world, "other").lock("t")).unwrap().detach().unwrap();
+        let record = guard.detach().unwrap();
+        revoke_by_admin(&world);
+        let (marks, taker) = (values(&world), pushing(&world, "taker"));
+        let refused = world.run(taker.adopt(&record));
+        assert!(matches!(refused, Err(AdoptError::Lost(_))), "{refused:?}");
+        world.run(taker.release(&other)).unwrap();
+        assert_eq!(values(&world), marks);
+        world.run(taker.release(&record)).unwrap();
+        assert_eq!((world.keys_left(), taker.leases().len()), (0, 0));
+        let gone = world.run(taker.release(&record)).unwrap_err();
+        assert!(gone.is_lost() && gone.to_string().contains("the keys are gone"), "{gone}");
     }
 }
 
