@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use quorate_core::AdoptError;
 use quorate_core::operators::Leaving;
 use quorate_core::resource::Label;
+use quorate_core::{AdoptError, backend};
 use quorate_memory::{Observed, SimClient};
 
 use super::*;
+use crate::backends::{Begins, begin};
 use crate::world::{HOUR, MARGIN};
 
 /// A manager whose nodes push.
@@ -262,6 +263,36 @@ fn v9_a_record_frees_the_mark_of_its_lock_and_of_no_other() {
         assert_eq!((world.keys_left(), taker.leases().len()), (0, 0));
         let gone = world.run(taker.release(&record)).unwrap_err();
         assert!(gone.is_lost() && gone.to_string().contains("the keys are gone"), "{gone}");
+    }
+}
+
+/// A node that compares for a release looks for a mark only where one can be: not in the undo of a round that was lost.
+#[test]
+fn v9_a_node_is_told_whether_its_key_may_have_a_mark() {
+    let world = World::new(1);
+    let told = Arc::<Mutex<Vec<bool>>>::default();
+    let seen = Arc::clone(&told);
+    let locks = world.over([Begins::new(&world.nodes[0], move |node, call, runtime| {
+        if let backend::Operation::Release(_, options) = call.operation() {
+            seen.lock().unwrap().push(options.was_held);
+        }
+        begin(node, call, runtime)
+    })]);
+    let held = || world.run(locks.lock("r")).unwrap();
+    let releases: [&dyn Fn(); 4] = [
+        &|| world.run(held().release()).unwrap(),
+        &|| drop(held()),
+        &|| world.run(locks.release(&held().detach().unwrap())).unwrap(),
+        &|| {
+            let other = world.lock(&world.manager());
+            world.run(locks.lock("r").no_wait()).unwrap_err();
+            drop(other);
+        },
+    ];
+    for (release, was_held) in releases.into_iter().zip([true, true, true, false]) {
+        release();
+        world.catch_up();
+        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [was_held]);
     }
 }
 
