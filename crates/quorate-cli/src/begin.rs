@@ -38,6 +38,6 @@ pub(crate) fn begin(mut words: ArgsOs) -> Result<Infallible, Failure> {
     let code = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
     // `exec` has made PIPE deadly again.
     let is_read = say::is_read();
-    let text = is_read.then(|| format!("{}: {error}", program.to_string_lossy()));
+    let text = is_read.then(|| format!("{}: {error}", say::shown(&program.to_string_lossy())));
     Err(Failure::new(code, text.unwrap_or_default()))
 }

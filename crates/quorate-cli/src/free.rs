@@ -7,8 +7,8 @@ use quorate::LockManager;
 use quorate::operators::{Leaving, LockState};
 
 use crate::args::{Common, Free};
-use crate::exit::{Failure, HELD, NO_QUORUM};
-use crate::inspect::{Seen, find};
+use crate::exit::{Failure, HELD};
+use crate::inspect::{Seen, find, unclear};
 use crate::nodes::manager;
 use crate::say;
 
@@ -24,7 +24,7 @@ pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
     let mut code = 0;
     for other in others {
         if other.found.state() == LockState::Unclear {
-            code = NO_QUORUM;
+            code = unclear(&other.found);
         }
         match other.found.is_done() {
             true => seen.push(other),
@@ -53,7 +53,7 @@ async fn free_one(manager: &LockManager, free: &Free, seen: &Seen) -> Result<u8,
     }
     say::report(seen.line())?;
     if holders.is_empty() {
-        return Ok(NO_QUORUM);
+        return Ok(unclear(found));
     }
     let is_foreign = !holders.iter().all(|one| one.is_of_quorate());
     let is_other =
@@ -84,7 +84,7 @@ async fn free_one(manager: &LockManager, free: &Free, seen: &Seen) -> Result<u8,
         LockState::Held => {
             (format!("not freed: another has the lock by now: {}", freed.found()), HELD)
         }
-        LockState::Unclear => (freed.to_string(), NO_QUORUM),
+        LockState::Unclear => (freed.to_string(), unclear(freed.found())),
     };
     say::report(format!("{name}: {text}"))?;
     if freed.is_effective() && !deletes && !free.no_wait {
@@ -112,5 +112,5 @@ fn is_confirmed(question: String) -> Result<bool, Failure> {
     }
     say::text(question);
     let answer = io::stdin().lines().next().transpose().map_err(Failure::usage)?;
-    Ok(answer.is_some_and(|answer| answer.trim().eq_ignore_ascii_case("y")))
+    Ok(answer.is_some_and(|answer| ["y", "yes"].contains(&&*answer.trim().to_ascii_lowercase())))
 }

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use quorate::BackendErrorKind::WrongType;
 use quorate::{
     LockManager,
-    operators::{Inspection, KeyState, LockState},
+    operators::{Inspection, KeyState, LockState, NodeView},
 };
 use serde_json::{Value, json};
 
 use crate::args::{Common, Inspect, Period, Under};
-use crate::exit::{Failure, NO_QUORUM};
+use crate::exit::{Failure, NO_QUORUM, PERMANENT};
 use crate::names::{Name, names, of_period, permits_of};
 use crate::nodes::manager;
 use crate::say;
@@ -23,13 +24,24 @@ const PERIODS: [(u64, u64); 4] = [(59, 1), (59, 60), (23, 60 * 60), (31, 24 * 60
 /// How many names are asked for at the same time. Each node has to answer all of them within its timeout.
 const AT_ONCE: usize = 256;
 
+/// The exit code where too few nodes tell: another one where a person has to change something first.
+pub(crate) fn unclear(found: &Inspection) -> u8 {
+    let is_permanent = |node: &&NodeView| match &node.state {
+        // What another program keeps there is no setting.
+        KeyState::Failed(error) => error.kind().is_permanent() && error.kind() != WrongType,
+        _ => false,
+    };
+    let lost = found.nodes().iter().filter(is_permanent).count();
+    if lost > (found.nodes().len() - 1) / 2 { PERMANENT } else { NO_QUORUM }
+}
+
 /// Shows who holds locks, and returns the exit code: that of the names given, or 69 if any name is unclear.
 pub(crate) async fn inspect(common: &Common, inspect: &Inspect) -> Result<u8, Failure> {
     let (seen, others) = find(&manager(common)?, &inspect.names, &inspect.under).await?;
     let codes = seen.iter().chain(&others).map(|one| match one.found.state() {
         LockState::Held => 0,
         LockState::Free => 1,
-        LockState::Unclear => NO_QUORUM,
+        LockState::Unclear => unclear(&one.found),
     });
     let code = codes.max().unwrap_or_default();
     let mut all = seen.iter().chain(&others);

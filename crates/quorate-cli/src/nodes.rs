@@ -85,7 +85,7 @@ fn addresses(common: &Common) -> Result<Vec<(String, String)>, Failure> {
     }
     let variable = "QUORATE_NODES";
     let (place, text) = match &common.nodes_file {
-        Some(file) => (file.display().to_string(), read(file)?),
+        Some(file) => (path(file), read(file)?),
         None if common.nodes.is_empty() => {
             let text = env::var_os(variable).unwrap_or_default().into_string();
             let text = text.map_err(|_| Failure::usage(format!("{variable}: it is not UTF-8")))?;
@@ -127,13 +127,17 @@ fn pem(file: &Path, kind: &str) -> Result<Vec<u8>, Failure> {
     let text = read(file)?;
     match text.contains(&format!("{kind}-----")) {
         true => Ok(text.into_bytes()),
-        false => Err(Failure::usage(format!("{}: no {kind} in PEM", file.display()))),
+        false => Err(Failure::usage(format!("{}: no {kind} in PEM", path(file)))),
     }
 }
 
 fn read(file: &Path) -> Result<String, Failure> {
     let text = fs::read_to_string(file);
-    text.map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
+    text.map_err(|error| Failure::usage(format!("{}: {error}", path(file))))
+}
+
+fn path(file: &Path) -> String {
+    say::shown(&file.to_string_lossy())
 }
 
 /// Whether a password stands behind the user, or in a parameter: `pass` or `sentinel_password`.

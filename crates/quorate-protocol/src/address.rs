@@ -100,6 +100,12 @@ impl Scheme {
     }
 }
 
+/// Whether a text without a scheme looks like a host with its domain or its port: a password may stand where addresses belong.
+fn is_place(text: &str) -> bool {
+    let is_of_place = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_[]/@".contains(&byte);
+    text.len() < 256 && text.contains(['.', ':']) && text.bytes().all(is_of_place)
+}
+
 /// What can be shown of an address that may be malformed: a password may hold any character.
 #[must_use]
 pub fn without_secrets(address: &str) -> String {
@@ -108,7 +114,8 @@ pub fn without_secrets(address: &str) -> String {
             (&address[..scheme.len() + 3], rest)
         }
         Some(_) => return HIDDEN.to_owned(),
-        None => ("", address),
+        None if is_place(address) => ("", address),
+        None => return HIDDEN.to_owned(),
     };
     if scheme.to_ascii_lowercase().contains("unix") {
         let path = rest.split('?').next().unwrap_or_default();
@@ -165,7 +172,10 @@ mod tests {
     #[test]
     fn an_address_that_is_none_is_refused_with_the_reason() {
         for (address, shown, why) in [
-            ("", "", "no scheme"),
+            ("", "…", "no scheme"),
+            ("hunter2", "…", "no scheme"),
+            ("correct.horse!", "…", "no scheme"),
+            ("a.example", "a.example", "no scheme"),
             ("a:6379", "a:6379", "no scheme"),
             ("http://a", "http://a", "unknown"),
             (" redis://a", "redis://a", "spaces"),

@@ -76,7 +76,7 @@ fn a_lock_without_a_ttl_warns_that_nobody_renews_it() {
 }
 
 #[test]
-fn extend_and_release_say_what_is_wrong_with_the_settings() {
+fn what_is_wrong_with_the_settings_is_said_and_permanent() {
     let closed = &Nodes::start_with(3, &RedisServer::builder().user("default", "on >pw ~* +@all"));
     let with = |login: &str| {
         let addresses = closed.addresses().into_iter();
@@ -85,6 +85,10 @@ fn extend_and_release_say_what_is_wrong_with_the_settings() {
     let (right, wrong, dir) = (&with("redis://:pw@"), &with("redis://:no@"), &Dir::new());
     // As long as the guard below allows.
     dir.write("record", &run(dir, right, &["lock", "--ttl", "5s", "a"]).out);
+    for words in [&["inspect", "a"][..], &["free", "--yes", "a"]] {
+        let refused = run(dir, wrong, words);
+        assert!(refused.code() == Some(78) && refused.out.contains("WRONGPASS"), "{refused:?}");
+    }
     for word in ["extend", "release"] {
         let refused = with_record(dir, wrong, word);
         assert!(refused.code() == Some(78) && refused.err.contains("WRONGPASS"), "{refused:?}");
