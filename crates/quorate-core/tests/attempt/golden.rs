@@ -107,6 +107,9 @@ pub(crate) fn parse_settings(line: &str) -> Settings {
         if words.contains(&"ordered") || value("ordered-node") == Some(name.as_str()) {
             settings = settings.ordered(node);
         }
+        if words.contains(&"pushing") {
+            settings = settings.pushing(node);
+        }
     }
     settings
 }

@@ -227,7 +227,10 @@ impl<E: Clone, H: Clone> Node<E, H> {
         if let (Look, Granted(_)) = (kind, outcome) {
             self.looking.note_ours(now);
         }
+        let is_repaired = self.call.is_some_and(|call| call.kind == Repair);
         self.know = match (kind, outcome) {
+            // The node has executed it before the repair that is in flight, which may have set the keys (H5).
+            (Look, Refused(_) | Marked(_)) if is_repaired => self.know,
             (Acquire | Repair | Extend | OldExtend | Look, Granted(_)) => Knowledge::Ours,
             (Acquire | Repair | Extend | OldExtend | Look, Refused(_)) => Knowledge::NotOurs,
             (Acquire | Repair | Extend | OldExtend | Look, Marked(_)) => Knowledge::Marked,
