@@ -35,7 +35,7 @@ pub(crate) fn unclear(found: &Inspection) -> u8 {
     if lost > (found.nodes().len() - 1) / 2 { PERMANENT } else { NO_QUORUM }
 }
 
-/// Shows who holds locks, and returns the exit code: that of the names given, or 69 if any name is unclear.
+/// Shows who holds locks, and returns the exit code: that of the names given, or 69 or 78 if any name is unclear.
 pub(crate) async fn inspect(common: &Common, inspect: &Inspect) -> Result<u8, Failure> {
     let (seen, others) = find(&manager(common)?, &inspect.names, &inspect.under).await?;
     let codes = seen.iter().chain(&others).map(|one| match one.found.state() {
