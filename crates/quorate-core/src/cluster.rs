@@ -58,11 +58,11 @@ impl Cluster {
         let is_watch = matches!(operation, Operation::Watch { .. });
         let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
         let tag = Tag { node, number: 0, begun: now, kind };
-        let (slot, asked) = Asked::new();
-        let sender = Arc::new(Settling { cluster: Arc::clone(self), slot: Arc::clone(&slot) });
-        let call = Call::new(operation, tag, sender);
+        let cluster = Arc::clone(self);
+        let asked = Asked::new(|slot| Arc::new(Settling { cluster, slot }));
+        let call = Call::new(operation, tag, asked.sender());
         if let Err(not_sent) = self.nodes.begin(call, &*self.runtime) {
-            slot.answered(tag, Err(not_sent.error), Some(now));
+            asked.not_sent(not_sent);
         }
         asked
     }

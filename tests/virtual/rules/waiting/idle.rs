@@ -104,6 +104,24 @@ fn w1_a_free_lock_is_not_idle_longer_than_a_refresh_when_a_waiter_is_cancelled_a
     }
 }
 
+/// The first waiter watches the lock, the others each the entry before their own.
+#[test]
+fn w1_a_push_that_overtakes_the_answer_to_its_watch_counts() {
+    let scene = Scene::new(5);
+    scene.quirk.pushes_overtake.store(true, Ordering::Relaxed);
+    let (holder, waiters) = (scene.process(), [scene.process(), scene.process()]);
+    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let held = waiters.map(|waiter| waiter.hold_once("r", MS));
+    // Its watch has reached the gate, and no node timeout has passed.
+    scene.advance(50 * MS);
+    let free = holder.client.now();
+    scene.run(guard.release()).unwrap();
+    scene.advance(5 * SECOND);
+    let mut from = held.map(|held| from(&held).saturating_duration_since(free));
+    from.sort_unstable();
+    assert!(from[0] <= 3 * ROUND_TRIP && from[1] <= from[0] + MS + 6 * ROUND_TRIP, "{from:?}");
+}
+
 /// It is the best gate, so it is tried again and again. Meanwhile the request waits at the next one.
 #[test]
 fn w1_a_gate_that_goes_on_failing_costs_no_push_of_the_next_one() {

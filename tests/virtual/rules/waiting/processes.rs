@@ -41,6 +41,8 @@ pub(crate) struct Sent {
 pub(crate) struct Quirk {
     /// No push arrives while this is set.
     pub(crate) loses_pushes: Arc<AtomicBool>,
+    /// The answer to a watch comes behind its push.
+    pub(crate) pushes_overtake: Arc<AtomicBool>,
     /// Each watched key is pushed at once, though nothing was written: a full tracking table.
     pub(crate) evicts_watches: bool,
     /// What the nodes reply to `watch` and to `queue_refresh` and `queue_leave`, if that is an error.
@@ -286,7 +288,13 @@ impl Quirk {
         };
         let changed = match watched {
             Ok(watched) => {
-                call.answer(Ok(CallReply::Watched(watched.is_held())));
+                let reply = Ok(CallReply::Watched(watched.is_held()));
+                if self.pushes_overtake.load(Ordering::Relaxed) {
+                    select(pin!(watched.changed()), pin!(call.given_up())).await;
+                    drop(push);
+                    return call.answer(reply);
+                }
+                call.answer(reply);
                 watched.changed()
             }
             Err(error) => return call.answer(Err(error)),

@@ -1,12 +1,13 @@
 //! A call whose answer is a future.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::call::{Answered, Call, CallKind, Tag};
+use super::call::{Answered, Call, CallKind, NotSent, Tag};
 use super::operation::{CallResult, Operation};
 use crate::algorithm::quorum::NodeId;
 use crate::seam::given_up::Givers;
@@ -16,9 +17,12 @@ use crate::seam::given_up::Givers;
 /// # Cancel safety
 ///
 /// The future can be dropped at any time. The call may or may not be executed.
-#[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
-pub struct Asked(Arc<Ask>);
+pub struct Asked {
+    ask: Arc<Ask>,
+    /// Kept, since a push finds its sender only while that lives.
+    sender: Arc<dyn Answered>,
+}
 
 #[derive(Debug, Default)]
 struct Ask {
@@ -46,16 +50,26 @@ struct AskState {
 /// # futures_util::FutureExt::now_or_never(asked).unwrap().unwrap();
 /// ```
 pub fn ask(operation: Operation, now: Instant) -> (Call, Asked) {
-    let (slot, asked) = Asked::new();
+    let asked = Asked::new(|slot| slot);
     let tag = Tag { node: NodeId::FIRST, number: 0, begun: now, kind: CallKind::Waiting };
-    (Call::new(operation, tag, slot), asked)
+    (Call::new(operation, tag, asked.sender()), asked)
 }
 
 impl Asked {
-    /// An answer to come, and what takes it.
-    pub(crate) fn new() -> (Arc<dyn Answered>, Self) {
-        let slot = Arc::<Ask>::default();
-        (Arc::clone(&slot) as _, Self(slot))
+    /// An answer to come. `sender` makes the sender of its call from what takes the answer.
+    pub(crate) fn new(sender: impl FnOnce(Arc<dyn Answered>) -> Arc<dyn Answered>) -> Self {
+        let ask = Arc::<Ask>::default();
+        Self { sender: sender(Arc::clone(&ask) as _), ask }
+    }
+
+    /// The sender of the call that is answered.
+    pub(crate) fn sender(&self) -> Arc<dyn Answered> {
+        Arc::clone(&self.sender)
+    }
+
+    /// The call was not sent.
+    pub(crate) fn not_sent(&self, not_sent: NotSent) {
+        self.ask.change(|state| state.result = Some(Err(not_sent.error)));
     }
 
     /// Resolves when the key of a watch was written, or may have been.
@@ -64,7 +78,7 @@ impl Asked {
     ///
     /// Dropping the future ends the watch.
     pub async fn pushed(self) {
-        poll_fn(|context| self.0.poll(context, |state| state.is_pushed.then_some(()))).await;
+        poll_fn(|context| self.ask.poll(context, |state| state.is_pushed.then_some(()))).await;
     }
 }
 
@@ -72,16 +86,22 @@ impl Future for Asked {
     type Output = CallResult;
 
     fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallResult> {
-        self.0.poll(context, |state| state.result.take())
+        self.ask.poll(context, |state| state.result.take())
+    }
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Asked").field(&self.ask).finish()
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.0.is_given_up.store(true, Ordering::SeqCst);
-        let waker = self.0.lock().waker.take();
+        self.ask.is_given_up.store(true, Ordering::SeqCst);
+        let waker = self.ask.lock().waker.take();
         drop(waker);
-        self.0.givers.take().into_iter().for_each(|(_, task)| task.wake());
+        self.ask.givers.take().into_iter().for_each(|(_, task)| task.wake());
     }
 }
 
