@@ -127,7 +127,8 @@ fn a_reader_that_is_not_polled_blocks_no_other_reader_of_its_group() {
         reads.lock().unwrap().push(reader.client.now());
         guard.release().await.unwrap();
     });
-    scene.advance(SECOND);
+    // Before the next refresh, which would wake both.
+    scene.advance(20 * MS);
     let free = holder.client.now();
     scene.run(guard.release()).unwrap();
     scene.advance(SECOND);
