@@ -61,8 +61,8 @@ impl Cluster {
         let cluster = Arc::clone(self);
         let asked = Asked::new(|slot| Arc::new(Settling { cluster, slot }));
         let call = Call::new(operation, tag, asked.sender());
-        if let Err(not_sent) = self.nodes.begin(call, &*self.runtime) {
-            asked.not_sent(not_sent);
+        if let Err(settled) = self.nodes.begin(call, &*self.runtime) {
+            asked.answer(settled.result);
         }
         asked
     }

@@ -67,6 +67,8 @@ pub struct MemoryNode {
     client: Option<SimClient>,
     connection: Arc<Connection>,
     capabilities: Capabilities,
+    /// What the server lacks, or forbids, of what the backend was built for.
+    lacks: Capabilities,
 }
 
 /// What a node can do, and what the error says where it cannot.
@@ -93,6 +95,7 @@ impl MemoryNode {
             client: None,
             connection: Arc::default(),
             capabilities: all.without(Capabilities::PUSH),
+            lacks: Capabilities::NONE,
         }
     }
 
@@ -119,6 +122,13 @@ impl MemoryNode {
     #[must_use]
     pub fn without(&self, capabilities: Capabilities) -> Self {
         Self { capabilities: self.capabilities.without(capabilities), ..self.clone() }
+    }
+
+    /// The same node where the server lacks, or forbids, what the backend was built for: a call that needs one of
+    /// `capabilities` is not sent, as over a connection that knows so.
+    #[must_use]
+    pub fn lacking(&self, capabilities: Capabilities) -> Self {
+        Self { lacks: self.lacks | capabilities, ..self.clone() }
     }
 
     /// The same node over a pool: calls take effect, and settle, in any order.

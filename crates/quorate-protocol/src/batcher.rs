@@ -117,7 +117,7 @@ async fn run<D: Dial>(running: Running<D>) {
             failures = 0;
             continue;
         };
-        shared.queue.back_off(error);
+        shared.queue.back_off(&error);
         sleep(shared.back_off(failures)).await;
         failures += 1;
         shared.queue.end_back_off();

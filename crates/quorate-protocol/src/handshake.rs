@@ -144,7 +144,8 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
         features.names_holder = features::has_set_nx_get(&reply) && names_holder(refused, &reply);
     }
     match (&features.scripts, features.compare_and_delete) {
-        (Err(missing), None) => Err(missing.clone()),
+        // The next connection may be that of another user.
+        (Err(missing), None) => Err(missing.clone().particular()),
         _ => Ok(features),
     }
 }

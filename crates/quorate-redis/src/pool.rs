@@ -112,7 +112,7 @@ impl<M: ManageConnection> Lend for Source<M> {
             let is_late = self.pool.state().idle_connections == 0;
             let lent = match unless(call.given_up(), self.check_out()).await {
                 Some(Ok(lent)) => lent,
-                Some(Err(error)) => return call.answer(Err(error.not_sent())),
+                Some(Err(error)) => return call.answer(Err(error.particular().not_sent())),
                 None => return,
             };
             call.note_left(is_late);

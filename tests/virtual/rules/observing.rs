@@ -6,5 +6,6 @@ mod events;
 mod figures;
 mod held_leases;
 mod inspect;
+mod lacks;
 mod readiness;
 mod stopped_process;

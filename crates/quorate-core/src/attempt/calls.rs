@@ -44,10 +44,8 @@ impl State {
                     });
                 }
             }
-            Err(not_sent) => {
-                let change = cluster.nodes.note_silent(node, now);
-                let outcome = Outcome::NotSent(not_sent.error);
-                self.handle_outcome(attempt, &tag, outcome, change, now, effects);
+            Err(Settled { result, change, .. }) => {
+                self.handle_outcome(attempt, &tag, outcome(result), change, now, effects);
             }
         }
     }
@@ -181,6 +179,12 @@ fn tell_settled(
     change: Change,
     now: Instant,
 ) {
+    if tag.kind.is_extra()
+        && let Outcome::NotSent(error) = &outcome
+        && error.is_lack()
+    {
+        return;
+    }
     let latency = now.saturating_duration_since(tag.begun);
     let (vote, error) = match outcome {
         Outcome::Granted(_) => ("granted", None),

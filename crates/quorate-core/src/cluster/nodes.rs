@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub(crate) use self::health::{Change, Silence};
-use self::health::{Health, Server};
+use self::health::{Health, Server, Sign, is_unanswered};
 use crate::algorithm::attempt::{Outcome, RoundVote};
 use crate::algorithm::gate;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
@@ -22,7 +22,7 @@ use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::{
     BackendError, BackendErrorKind, Call, CallKind, CallReply, CallResult, Capabilities, Holder,
-    LockBackend, NotSent, Tag,
+    LockBackend, Tag,
 };
 use crate::seam::runtime::{Runtime, lock};
 use crate::telemetry;
@@ -177,10 +177,11 @@ impl Nodes {
 
     /// Hands a call to its node. Under the lock of its sender, which fixes the order of calls to the node.
     ///
-    /// Returns since when the node has answered no call. The health is locked before and after the backend's
-    /// `begin`, never during it. Where that panics, the call was dropped, and is lost.
-    pub(crate) fn begin(&self, mut call: Call, runtime: &dyn Runtime) -> Result<Instant, NotSent> {
-        let Tag { node: id, begun: now, kind, .. } = call.tag;
+    /// Returns since when the node has answered no call; a call that was not sent has settled. The health is locked before
+    /// and after the backend's `begin`, never during it. Where that panics, the call was dropped, and is lost.
+    pub(crate) fn begin(&self, mut call: Call, runtime: &dyn Runtime) -> Result<Instant, Settled> {
+        let tag = call.tag;
+        let Tag { node: id, begun: now, kind, .. } = tag;
         let node = &self.nodes[id.index()];
         let silent_since = {
             let mut health = self.health(id);
@@ -192,11 +193,8 @@ impl Nodes {
         let backend = Arc::clone(&node.backend);
         let begun = catch_unwind(AssertUnwindSafe(|| backend.begin(call, runtime)));
         match begun {
-            Ok(Err(not_sent)) => {
-                // A release that was not sent is sent again when the node answers.
-                self.health(id).settled(false, Some(&not_sent.error), now);
-                Err(not_sent)
-            }
+            // A release that was not sent is sent again when the node answers.
+            Ok(Err(not_sent)) => Err(self.settled(&tag, Err(not_sent.error), now)),
             Ok(Ok(())) | Err(_) => Ok(silent_since),
         }
     }
@@ -204,7 +202,6 @@ impl Nodes {
     /// A call has settled.
     pub(crate) fn settled(&self, tag: &Tag, mut result: CallResult, now: Instant) -> Settled {
         let mut health = self.health(tag.node);
-        health.settled(tag.kind == CallKind::Release, result.as_ref().err(), now);
         let server = match &result {
             // The next connection may lead to another server, or to a user who may do more.
             Err(error) if error.kind() == BackendErrorKind::Connection => {
@@ -230,18 +227,13 @@ impl Nodes {
             let text = format!("this is the same server as {}", self.nodes[twin].name);
             result = Err(BackendError::new(BackendErrorKind::Identity, text));
         }
-        // Whether a node can watch keys and keep a wait queue says nothing of its votes.
-        let is_extra = matches!(tag.kind, CallKind::Waiting | CallKind::Watch | CallKind::Look);
-        match &result {
-            Err(error) if is_extra && (error.is_given_up() || !is_unanswered(error)) => {}
-            result => health.note_result(result.is_ok(), now),
-        }
+        health.settled(tag.kind, &result, now);
         let change = match &result {
-            _ if is_extra => Change::None,
+            _ if tag.kind.is_extra() => Change::None,
             Ok(_) => health.note_answer(now),
             Err(error) => health.note_failure(Silence::Failed(error.clone()), now),
         };
-        let is_back = result.as_ref().err().is_none_or(|error| !is_unanswered(error));
+        let is_back = !matches!(Sign::of(tag.kind, &result), Sign::Silence | Sign::Nothing);
         let await_back = if is_back { std::mem::take(&mut health.await_back) } else { Vec::new() };
         Settled { result, change, await_back }
     }
@@ -260,16 +252,20 @@ impl Nodes {
         (answers, answered, failure)
     }
 
-    /// Notes whether the node answered a question that is no call of an attempt or a wait.
-    pub(crate) fn note_asked(&self, id: NodeId, is_answer: bool, now: Instant) {
-        self.health(id).note_result(is_answer, now);
+    /// Notes the result of a question that is no call of an attempt or a wait; `None` without a reply.
+    pub(crate) fn note_asked<T>(
+        &self,
+        id: NodeId,
+        reply: Option<&Result<T, BackendError>>,
+        now: Instant,
+    ) {
+        let sign = reply.map_or(Sign::Silence, |reply| Sign::of(CallKind::Acquire, reply));
+        self.health(id).note_asked(sign, now);
     }
 
-    /// Notes a node timeout without a reply, or a call that was not sent.
+    /// Notes a node timeout without a reply.
     pub(crate) fn note_silent(&self, id: NodeId, now: Instant) -> Change {
-        let mut health = self.health(id);
-        let not_sent = health.not_sent.clone();
-        health.note_failure(not_sent.map_or(Silence::NoReply, Silence::Failed), now)
+        self.health(id).note_failure(Silence::NoReply, now)
     }
 
     /// Notifies the attempt at `slot` when this node answers again.
@@ -299,6 +295,18 @@ impl Nodes {
         now: Instant,
     ) -> Option<Silence> {
         self.health(id).silence(node_timeout, now)
+    }
+
+    /// Why nothing can be released at a node now: it does not answer, or its last release failed (C8).
+    pub(crate) fn cannot_release(
+        &self,
+        id: NodeId,
+        node_timeout: Duration,
+        now: Instant,
+    ) -> Option<Silence> {
+        let health = self.health(id);
+        let failed = || health.failed_release().cloned().map(Silence::Failed);
+        health.silence(node_timeout, now).or_else(failed)
     }
 
     /// The failure of a request that made no round.
@@ -360,12 +368,6 @@ impl Nodes {
     fn health(&self, id: NodeId) -> MutexGuard<'_, Health> {
         lock(&self.nodes[id.index()].health)
     }
-}
-
-/// Whether no answer came: the connection ended, the client timed out, or nothing was sent.
-fn is_unanswered(error: &BackendError) -> bool {
-    let kind = error.kind();
-    error.is_not_sent() || matches!(kind, BackendErrorKind::Connection | BackendErrorKind::TimedOut)
 }
 
 /// What the result of a call is for the machine of its attempt.

@@ -29,7 +29,7 @@ use crate::cluster::attempts::{Due, Slot, Timed, Wake};
 use crate::cluster::nodes::Settled;
 use crate::error::QuorumFailure;
 use crate::resource::Key;
-use crate::seam::backend::{Answered, Call, CallKind, CallResult, NotSent, Operation, Tag};
+use crate::seam::backend::{Answered, Call, CallKind, CallResult, Operation, Tag};
 use crate::seam::given_up::Givers;
 use crate::telemetry;
 
@@ -182,12 +182,12 @@ impl<A: Actor> Shell<A> {
         })
     }
 
-    /// Hands a call to its node. Returns since when that has answered no call.
+    /// Hands a call to its node. Returns since when that has answered no call. An error: it was not sent, and has settled.
     pub(crate) fn begin_call(
         self: &Arc<Self>,
         operation: Operation,
         tag: Tag,
-    ) -> Result<Instant, NotSent> {
+    ) -> Result<Instant, Settled> {
         let cluster = self.cluster();
         let call = Call::new(operation, tag, Arc::<Self>::clone(self));
         cluster.nodes.begin(call, &*cluster.runtime)

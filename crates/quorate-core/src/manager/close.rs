@@ -126,11 +126,11 @@ pub(super) async fn close(manager: &Arc<Inner>, limit: Duration) -> CloseReport 
     }
 }
 
-/// The nodes where something is left, and why each does not answer; `None` for one that does.
+/// The nodes where something is left, and why each cannot release it; `None` for one that can.
 fn look(cluster: &Cluster, silent: Duration, now: Instant) -> Vec<(NodeId, Option<Silence>)> {
     let open = cluster.attempts.open().into_iter();
     let open = open.fold(NodeSet::default(), |open, entry| open.union(entry.open_nodes()));
-    open.iter().map(|node| (node, cluster.nodes.silence(node, silent, now))).collect()
+    open.iter().map(|node| (node, cluster.nodes.cannot_release(node, silent, now))).collect()
 }
 
 fn report(cluster: &Cluster, left: Vec<(NodeId, Option<Silence>)>, now: Instant) -> CloseReport {

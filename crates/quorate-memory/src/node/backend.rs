@@ -25,7 +25,7 @@ impl MemoryNode {
         let Some((operation, needs)) = rule::Operation::of(call.operation()) else {
             return Err(call.not_sent(BackendError::unsupported("this node lacks the operation")));
         };
-        let has = self.capabilities;
+        let has = self.capabilities.without(self.lacks);
         let is_lacking = |one| needs.contains(one) && !has.contains(one);
         if let Some((_, why)) = ABILITIES.into_iter().find(|(one, _)| is_lacking(*one)) {
             return Err(call.not_sent(BackendError::unsupported(why)));

@@ -118,8 +118,7 @@ impl Queue {
     }
 
     /// Answers all as *not sent*, and refuses calls with the same reason until [`end_back_off`](Self::end_back_off).
-    pub(super) fn back_off(&self, error: BackendError) {
-        let error = &error.particular();
+    pub(super) fn back_off(&self, error: &BackendError) {
         self.refuse_all(error, |state| state.trouble = Some(error.clone()));
     }
 

@@ -70,7 +70,8 @@ impl<D: Dial> Shared<D> {
     pub(super) async fn connect(&self) -> Result<(D::Connection, Features), BackendError> {
         let tracking = Arc::clone(&self.tracking);
         within(self.limits.connect, "connection", async {
-            let connection = self.dial.connect(move |push| tracking.receive(&push)).await?;
+            let connection = self.dial.connect(move |push| tracking.receive(&push));
+            let connection = connection.await.map_err(BackendError::particular)?;
             let features = self.purpose.handshake(&connection).await?;
             self.has_connected.store(true, Ordering::Relaxed);
             Ok((connection, features))

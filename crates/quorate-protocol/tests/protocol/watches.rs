@@ -148,6 +148,7 @@ async fn a_server_or_a_connection_without_pushes_watches_nothing() {
     for node in [&other, &node] {
         let error = node.watch(&key("k"), None).await.unwrap_err();
         assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
+        assert!(error.is_lack(), "so that a waiter asks the gate again and again");
     }
     assert!(refusing.keys().iter().all(|key| key != "k"));
     let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cluster::attempts::Slot;
-use crate::seam::backend::{BackendError, Capabilities};
+use crate::seam::backend::{BackendError, BackendErrorKind, CallKind, CallResult, Capabilities};
 
 /// How long a node must go without a failure before its next answer is reported as a recovery.
 const RECOVERY: Duration = Duration::from_secs(5);
@@ -37,6 +37,41 @@ pub(crate) struct Health {
     pub(super) await_back: Vec<Slot>,
     /// Until when a key may live here whose call was given up.
     pub(super) may_hold_until: Option<Instant>,
+}
+
+/// What the result of a call says of whether its node answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// It answered without an error.
+    Answer,
+    /// It answered that it cannot do this: it answers, and may carry out its other calls.
+    Refusal,
+    /// It answered with another error.
+    Error,
+    /// It did not answer.
+    Silence,
+    /// Nothing: the node is known to lack the operation, so nothing was sent; or nobody awaits the answer.
+    Nothing,
+}
+
+impl Sign {
+    pub(super) fn of<T>(kind: CallKind, result: &Result<T, BackendError>) -> Self {
+        // Whether a node can watch keys and keep a wait queue says nothing of its votes.
+        match result {
+            Ok(_) => Self::Answer,
+            Err(error) if kind.is_extra() && error.is_given_up() => Self::Nothing,
+            Err(error) if error.is_lack() && error.is_not_sent() => Self::Nothing,
+            Err(error) if is_unanswered(error) => Self::Silence,
+            Err(error) if kind.is_extra() || error.is_lack() => Self::Refusal,
+            Err(_) => Self::Error,
+        }
+    }
+}
+
+/// Whether no answer came: the connection ended, the client timed out, or nothing was sent.
+pub(super) fn is_unanswered(error: &BackendError) -> bool {
+    let kind = error.kind();
+    error.is_not_sent() || matches!(kind, BackendErrorKind::Connection | BackendErrorKind::TimedOut)
 }
 
 /// Which server a node is, as it said last.
@@ -84,50 +119,62 @@ impl Health {
         *self.silent_since.get_or_insert(now)
     }
 
-    /// A call has settled.
-    pub(super) fn settled(&mut self, is_release: bool, error: Option<&BackendError>, now: Instant) {
+    /// A call has settled. The one place where its result is taken for a sign of life.
+    pub(super) fn settled(&mut self, kind: CallKind, result: &CallResult, now: Instant) {
+        let (sign, error) = (Sign::of(kind, result), result.as_ref().err());
         self.in_flight = self.in_flight.saturating_sub(1);
+        if self.in_flight == 0 {
+            self.silent_since = None;
+        }
+        if let (CallKind::Release, Some(error)) = (kind, error) {
+            self.failed_release = Some(error.clone());
+        }
+        if sign == Sign::Nothing {
+            return;
+        }
         // A reply to a call that another thread began may carry an earlier time.
-        self.silent_since = match self.in_flight {
-            0 => None,
-            _ => self.silent_since.max(Some(now)),
-        };
-        match error {
-            None => (self.not_sent, self.failed_release) = (None, None),
-            Some(error) => {
-                self.not_sent = error.is_not_sent().then(|| error.clone());
-                // Of a call that the backend did not take, this is the only result.
-                self.is_answering &= !error.is_not_sent();
-                if is_release {
-                    self.failed_release = Some(error.clone());
-                }
+        self.silent_since = self.silent_since.map(|since| since.max(now));
+        self.not_sent = error.filter(|error| error.is_not_sent()).cloned();
+        if sign == Sign::Answer {
+            self.failed_release = None;
+        }
+        self.note_asked(sign, now);
+    }
+
+    /// Notes what the result of a call says of its node.
+    pub(super) fn note_asked(&mut self, sign: Sign, now: Instant) {
+        match sign {
+            Sign::Answer => {
+                self.is_answering = true;
+                self.answered = self.answered.max(Some(now));
             }
+            Sign::Silence | Sign::Error => self.is_answering = false,
+            Sign::Refusal | Sign::Nothing => {}
         }
     }
 
-    /// Why a node does not answer: it has answered none of its calls for a node timeout, its last call was
-    /// not sent, or its last release failed (C8). `None` for a node that answers.
+    /// Why a node does not answer: it has answered none of its calls for a node timeout, or its last call was not sent.
+    /// `None` for a node that answers.
     pub(crate) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
-        let silent = self.silent_since.map(|since| now.saturating_duration_since(since));
-        match self.not_sent.as_ref().or(self.failed_release.as_ref()) {
+        match &self.not_sent {
             Some(error) => Some(Silence::Failed(error.clone())),
-            None => silent.is_some_and(|silent| silent >= node_timeout).then_some(Silence::NoReply),
+            None => self.is_silent(node_timeout, now).then_some(Silence::NoReply),
         }
     }
 
-    /// Whether the node answered its latest call without an error.
-    pub(super) fn note_result(&mut self, is_answer: bool, now: Instant) {
-        self.is_answering = is_answer;
-        if is_answer {
-            self.answered = self.answered.max(Some(now));
-        }
+    fn is_silent(&self, node_timeout: Duration, now: Instant) -> bool {
+        let silent = self.silent_since.map(|since| now.saturating_duration_since(since));
+        silent.is_some_and(|silent| silent >= node_timeout)
+    }
+
+    /// Why the last release failed, if no call was answered since (C8).
+    pub(super) fn failed_release(&self) -> Option<&BackendError> {
+        self.failed_release.as_ref()
     }
 
     /// Whether the node answers, and when it did last.
     pub(super) fn answers(&self, node_timeout: Duration, now: Instant) -> (bool, Option<Instant>) {
-        let silent = self.silent_since.map(|since| now.saturating_duration_since(since));
-        let is_silent = silent.is_some_and(|silent| silent >= node_timeout);
-        (self.is_answering && !is_silent, self.answered)
+        (self.is_answering && !self.is_silent(node_timeout, now), self.answered)
     }
 
     pub(super) fn is_skipped(&self, now: Instant) -> bool {

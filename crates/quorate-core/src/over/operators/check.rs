@@ -76,7 +76,7 @@ impl Check {
     /// Whether a quorum of the configured nodes answered.
     #[must_use]
     pub fn has_quorum(&self) -> bool {
-        self.is_quorum(|node| node.description.is_some())
+        self.is_quorum(|node| node.description.is_some() || node.round_trip.is_some())
     }
 
     /// Whether a quorum of the configured nodes grants locks: no problem of theirs
@@ -227,7 +227,7 @@ impl CheckRequest {
         let waited = config.default_node_timeout();
         let deadline = saturating_add(runtime.now(), waited);
         let described = reply(&**runtime, deadline, nodes.backend(id).describe()).await;
-        nodes.note_asked(id, matches!(described, Some(Ok(_))), runtime.now());
+        nodes.note_asked(id, described.as_ref(), runtime.now());
         let mut report = NodeReport::new(Arc::clone(nodes.name(id)), nodes.abilities(id));
         match described {
             Some(Ok(told)) => {
@@ -246,7 +246,11 @@ impl CheckRequest {
         let is_voting = report.is_voting();
         let deadline = saturating_add(runtime.now(), waited);
         let key = Key::of_check(&config.key_prefix);
-        match reply(&**runtime, deadline, self.set_and_delete(id, &key)).await {
+        let set = reply(&**runtime, deadline, self.set_and_delete(id, &key)).await;
+        if report.description.is_none() {
+            nodes.note_asked(id, set.as_ref(), runtime.now());
+        }
+        match set {
             Some(Ok(time)) => report.round_trip = Some(time),
             // Another problem says why.
             _ if !is_voting => {}

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::call::{Answered, Call, CallKind, NotSent, Tag};
+use super::call::{Answered, Call, CallKind, Tag};
 use super::operation::{CallResult, Operation};
 use crate::algorithm::quorum::NodeId;
 use crate::seam::given_up::Givers;
@@ -67,9 +67,9 @@ impl Asked {
         Arc::clone(&self.sender)
     }
 
-    /// The call was not sent.
-    pub(crate) fn not_sent(&self, not_sent: NotSent) {
-        self.ask.change(|state| state.result = Some(Err(not_sent.error)));
+    /// The call was not sent: its result is known at once.
+    pub(crate) fn answer(&self, result: CallResult) {
+        self.ask.change(|state| state.result = Some(result));
     }
 
     /// Resolves when the key of a watch was written, or may have been.

@@ -59,6 +59,11 @@ impl CallKind {
         matches!(self, Self::Acquire | Self::Extend)
     }
 
+    /// Whether no vote is asked for: what a node answers to it says nothing of its votes.
+    pub(crate) const fn is_extra(self) -> bool {
+        matches!(self, Self::Waiting | Self::Watch | Self::Look)
+    }
+
     /// The name in events and metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {

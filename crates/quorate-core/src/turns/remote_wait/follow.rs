@@ -133,8 +133,8 @@ impl WaitState {
         self.awaited = Some(number);
         let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
         let tag = Tag { node: gate, number, begun: now, kind };
-        if let Err(not_sent) = wait.begin_call(operation, tag) {
-            self.handle_reply(wait, &tag, Err(not_sent.error), now);
+        if let Err(settled) = wait.begin_call(operation, tag) {
+            self.handle_reply(wait, &tag, settled.result, now);
         }
     }
 }
