@@ -90,6 +90,42 @@ mod tests {
 
     use crate::late::{LateLock, LateState};
 
+    /// Keeps the inputs in the order in which it has handled them.
+    struct Recording(Vec<u8>);
+
+    struct Recorder(LateLock<Recording>);
+
+    impl LateState for Recording {
+        type Input = u8;
+        type Effects = ();
+        type Owner = Arc<Recorder>;
+
+        fn handle(&mut self, _: &Arc<Recorder>, input: u8, (): &mut ()) {
+            self.0.push(input);
+        }
+
+        fn perform(_: &Arc<Recorder>, (): ()) {}
+    }
+
+    /// A node answers twice, while another thread has the mutex at any moment.
+    #[test]
+    fn t5_what_came_first_is_handled_first() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let recorder = Arc::new(Recorder(LateLock::new(Recording(Vec::new()))));
+            let node = Arc::clone(&recorder);
+            let thread = loom::thread::spawn(move || {
+                node.0.put(&node, 1);
+                node.0.put(&node, 2);
+            });
+            recorder.0.with(&recorder, |_, ()| ());
+            thread.join().unwrap();
+            let handled = recorder.0.with(&recorder, |recording, ()| recording.0.clone());
+            assert_eq!(handled, [1, 2]);
+        });
+    }
+
     /// Counts its inputs. An input of two brings another one while it is handled, and one while its effects are
     /// performed, as a backend may that answers inside `begin`.
     struct Counting {

@@ -5,7 +5,11 @@
 //! afterwards. Both sides have a fence between their write and their look (put then try, unlock then look), so
 //! that one of them sees the other and no input is left in the list.
 //!
-//! Handling an input yields effects. They are performed after the mutex is free.
+//! *What came first is handled first.* A thread that gets the mutex handles the list before its own input. So an input is
+//! handled after each one whose `put` had returned before: the replies of a node keep the order in which it gave them.
+//!
+//! Handling an input yields effects. They are performed after the mutex is free, and before the list is looked at again.
+//! Another thread may have the mutex by then, and finds the list first.
 
 use crate::seam::runtime::sync::{AtomicBool, Mutex, MutexGuard, Ordering, fence, lock, try_lock};
 
@@ -50,9 +54,9 @@ impl<A: LateState> LateLock<A> {
             None => {
                 lock(&self.late).push(input);
                 self.has_late.store(true, Ordering::Relaxed);
-                self.handle_late(owner);
             }
         }
+        self.handle_late(owner);
     }
 
     /// Waits for the mutex: for the caller's side, never for a backend.
@@ -61,19 +65,7 @@ impl<A: LateState> LateLock<A> {
         owner: &A::Owner,
         act: impl FnOnce(&mut A, &mut A::Effects) -> T,
     ) -> T {
-        self.act(lock(&self.actor), owner, act)
-    }
-
-    fn act<T>(
-        &self,
-        mut actor: MutexGuard<'_, A>,
-        owner: &A::Owner,
-        act: impl FnOnce(&mut A, &mut A::Effects) -> T,
-    ) -> T {
-        let mut effects = A::Effects::default();
-        let result = act(&mut actor, &mut effects);
-        drop(actor);
-        A::perform(owner, effects);
+        let result = self.act(lock(&self.actor), owner, act);
         self.handle_late(owner);
         result
     }
@@ -85,15 +77,30 @@ impl<A: LateState> LateLock<A> {
             if !self.has_late.load(Ordering::Relaxed) {
                 return;
             }
-            let Some(mut actor) = try_lock(&self.actor) else { return };
+            let Some(actor) = try_lock(&self.actor) else { return };
+            self.act(actor, owner, |_, _| ());
+        }
+    }
+
+    /// Handles late arrivals, then acts. Performs the effects of both.
+    fn act<T>(
+        &self,
+        mut actor: MutexGuard<'_, A>,
+        owner: &A::Owner,
+        act: impl FnOnce(&mut A, &mut A::Effects) -> T,
+    ) -> T {
+        let mut effects = A::Effects::default();
+        // Under the mutex: what another thread has taken out of the list, it has handled.
+        if self.has_late.load(Ordering::Relaxed) {
             self.has_late.store(false, Ordering::Relaxed);
             let late = std::mem::take(&mut *lock(&self.late));
-            let mut effects = A::Effects::default();
             for input in late {
                 actor.handle(owner, input, &mut effects);
             }
-            drop(actor);
-            A::perform(owner, effects);
         }
+        let result = act(&mut actor, &mut effects);
+        drop(actor);
+        A::perform(owner, effects);
+        result
     }
 }
