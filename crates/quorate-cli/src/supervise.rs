@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use quorate::Lease;
 use quorate::error::Of;
 use quorate::runtime::{Runtime as _, TokioRuntime};
-use quorate::{Lease, LeaseEnd};
 use rustix::process::Signal;
 
 use crate::child::Running;
@@ -28,48 +28,53 @@ pub(crate) async fn supervise(
     signals: &mut Signals,
 ) -> Result<u8, String> {
     let runtime = TokioRuntime::new();
-    // It was asked to stop, and is killed from then on.
-    let mut kill_at: Option<Instant> = None;
-    let mut stopped = None;
+    // When it was asked to stop, and from when on it is killed.
+    let mut stop: Option<(Instant, Instant)> = None;
+    let (mut stopped, mut is_lost) = (None, false);
+    // The end of the lease, as it was last known.
+    let mut until = runtime.now();
     loop {
         let now = runtime.now();
-        let next = match kill_at {
+        until = until.max(now + lease.remaining());
+        let next = match stop {
             None => now + lease.remaining().saturating_sub(kill_after),
-            Some(at) if at > now => at,
+            Some((_, at)) if at > now => at,
             Some(_) => now + KILL_AGAIN,
         };
-        // How long it may go on, if it has to stop.
-        let left = tokio::select! {
+        // From when on it is killed, if it has to stop.
+        let kill_at = tokio::select! {
             biased;
             is_over = running.ended() => match is_over {
                 true => break,
                 // What it left behind does not run without the lock either.
-                false => Some(kill_after),
+                false => Some(runtime.now() + kill_after),
             },
-            reason = lease.lost(), if stopped.is_none() => {
-                stopped = Some(reason.to_string());
-                Some(if matches!(reason, LeaseEnd::NotHeld(_)) { kill_after } else { Duration::ZERO })
+            // Whatever came before: another one may have the lock. It has the time to stop once.
+            reason = lease.lost(), if !is_lost => {
+                (is_lost, stopped) = (true, stopped.or_else(|| Some(reason.to_string())));
+                let asked = stop.map_or_else(|| runtime.now(), |(asked, _)| asked);
+                Some(until.min(asked + kill_after))
             }
             // Asked to leave: it has the rest of the lease to stop.
             Ok(by) = lease.revoked(), if stopped.is_none() => {
                 let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
                 stopped = Some(format!("{}revoked{by}", Of::new(lease.keys())));
-                Some(lease.remaining())
+                Some(runtime.now() + lease.remaining())
             }
             // A suspend of the machine ends it in time.
-            () = runtime.long_sleep_until(next) => match kill_at {
+            () = runtime.long_sleep_until(next) => match stop {
                 // A renewal has succeeded meanwhile.
                 None if lease.remaining() > kill_after => None,
                 None => {
                     let (left, of) = (lease.remaining(), Of::new(lease.keys()));
                     stopped = Some(format!("{of}no renewal succeeded until {left:.1?} before the end of the lease"));
-                    Some(left)
+                    Some(runtime.now() + left)
                 }
-                Some(at) if running.code.is_some() && runtime.now() > at + BURIAL => break,
-                Some(_) => Some(Duration::ZERO),
+                Some((_, at)) if running.code.is_some() && runtime.now() > at + BURIAL => break,
+                stop => stop.map(|(_, at)| at),
             },
             signal = signals.next() => match signal {
-                Signal::KILL => Some(Duration::ZERO),
+                Signal::KILL => Some(now),
                 Signal::TSTP | Signal::TTOU => {
                     running.stop_together(lease).await;
                     None
@@ -84,16 +89,14 @@ pub(crate) async fn supervise(
             },
         };
         let now = runtime.now();
-        match (left, kill_at) {
-            (Some(Duration::ZERO), _) => {
-                running.signal(Signal::KILL);
-                kill_at = Some(kill_at.map_or(now, |at| at.min(now)));
+        if let Some(kill_at) = kill_at {
+            match kill_at <= now {
+                true => running.signal(Signal::KILL),
+                false if stop.is_none() => running.terminate(lease),
+                false => {}
             }
-            (Some(left), None) => {
-                running.terminate(lease);
-                kill_at = Some(now + left);
-            }
-            _ => {}
+            let (asked, at) = stop.unwrap_or((now, kill_at));
+            stop = Some((asked, at.min(kill_at)));
         }
     }
     let code = running.code.unwrap_or(u8::MAX);

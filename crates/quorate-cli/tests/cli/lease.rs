@@ -5,7 +5,7 @@ use quorate_tests::{Nodes, RedisServer};
 use rustix::process::Signal;
 
 use crate::support::{
-    Dir, LONG_PERIOD, Started, delete, is_group_alive, pause_writes, pid, start, take,
+    Dir, LONG_PERIOD, Started, delete, is_group_alive, pause_writes, pid, run, start, take,
     unpause_writes, wait_for_a_waiter,
 };
 
@@ -142,6 +142,52 @@ fn x1_the_command_has_time_to_stop() {
         assert_eq!((first.done().code(), &*dir.read("stopped")), (Some(79), "stopped\n"));
         unpause_writes(nodes);
     }
+}
+
+/// It ignores TERM. Whatever came before, it has `--kill-after` to stop, since another one may have the lock by then.
+#[test]
+fn x1_a_command_whose_keys_are_gone_is_killed_before_the_end_of_the_lease() {
+    let nodes = &Nodes::start(3);
+    let stubborn = "while [ -e here ]; do sleep 0.05; done";
+    for (kind, is_revoked, script) in [
+        ("lost", false, stubborn),
+        ("revoked before", true, stubborn),
+        (
+            "revoked, and what is left",
+            true,
+            "(trap '' TERM; while [ -e here ]; do sleep 0.05; done) & until [ -e got ]; do sleep 0.05; done",
+        ),
+    ] {
+        let (dir, name) = (&Dir::new(), kind.replace(' ', "-"));
+        let script = format!("trap 'echo term >> got' TERM; echo $$ > group; {script}");
+        let words = ["run", "--ttl", "1h", "--kill-after", "300ms", &name, "-c", &script];
+        let mut first = start(dir, &nodes.addresses(), &words);
+        let group = pid(&dir.wait_for("group"));
+        if is_revoked {
+            let words = ["free", "--yes", "--no-wait", &name];
+            assert_eq!(run(dir, &nodes.addresses(), &words).code(), Some(0), "{kind}");
+            dir.wait_for("got");
+        }
+        delete(nodes, &name);
+        let done = first.done();
+        assert_eq!(done.code(), Some(79), "{kind}: {done:?}");
+        assert!(!is_group_alive(group), "{kind}");
+        assert!(dir.read("got").lines().count() <= 1, "{kind}: it is asked once");
+    }
+}
+
+/// As long as nobody else can have the lock, it has the time to stop.
+#[test]
+fn x1_a_command_whose_lock_was_revoked_has_the_rest_of_its_lease() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script = "trap 'sleep 0.2; echo term >> got' TERM; echo $$ > group; while [ -e here ]; do sleep 0.05; done";
+    let words = ["run", "--ttl", "6s", "--kill-after", "1ms", "lock", "-c", script];
+    let mut first = start(dir, &nodes.addresses(), &words);
+    let group = pid(&dir.wait_for("group"));
+    let freed = run(dir, &nodes.addresses(), &["free", "--yes", "lock"]);
+    assert_eq!(freed.code(), Some(0), "{freed:?}");
+    assert_eq!((first.done().code(), is_group_alive(group)), (Some(79), false));
+    assert_eq!(dir.read("got"), "term\n");
 }
 
 #[test]
