@@ -33,7 +33,7 @@ pub(crate) struct Running {
     children: unix::Signal,
     /// The command stays in our group, which can read from the terminal and is signalled by it (X2).
     is_foreground: bool,
-    /// The children that were there before the command.
+    /// The processes that were there before the command, and what they have begun.
     before: Vec<Process>,
     /// The exit code of the command itself, once it has ended.
     pub(crate) code: Option<u8>,
@@ -65,7 +65,7 @@ impl Running {
         #[cfg(target_os = "linux")]
         let _ = rustix::process::set_child_subreaper(Some(getpid()));
         // Before the first child, whose end would not be heard of.
-        let (before, children) = (processes::children(), unix::signal(SignalKind::child())?);
+        let (before, children) = (processes::before(), unix::signal(SignalKind::child())?);
         // The machine may have been suspended since.
         if !guard.is_valid() {
             return Err(Failure::new(LOST, "the lock was lost before the command began"));
@@ -82,6 +82,7 @@ impl Running {
     pub(crate) async fn ended(&mut self) -> bool {
         let had_ended = self.code.is_some();
         loop {
+            processes::follow(&mut self.before);
             self.bury();
             let is_over = self.code.is_some() && !self.is_left();
             if is_over || self.code.is_some() != had_ended {

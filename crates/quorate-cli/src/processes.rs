@@ -1,8 +1,8 @@
 //! The processes of the command: all below this one, in whatever process group they are.
 //!
 //! On Linux this process is the subreaper, so an orphan of the command becomes its child and stays below it. A process that
-//! began a session of its own is not one of them, unless it is the command itself, nor is what was there before. Without
-//! `/proc` of our own pid namespace nothing is known of them.
+//! began a session of its own is not one of them, unless it is the command itself, nor is what was there before, with all
+//! that comes of it. Without `/proc` of our own pid namespace nothing is known of them.
 //!
 //! Ids are plain numbers here: that of a group or of a session outside of our pid namespace is 0.
 
@@ -32,6 +32,7 @@ impl Process {
         let (pid, (_, fields)) = (text.split(' ').next()?, text.rsplit_once(") ")?);
         let fields: Vec<&str> = fields.split(' ').collect();
         let [state, parent, group, session, _, foreground, ..] = fields[..] else { return None };
+        let threads: u32 = fields.get(17)?.parse().ok()?;
         Some(Self {
             pid: pid.parse().ok()?,
             parent: parent.parse().ok()?,
@@ -39,8 +40,13 @@ impl Process {
             session: session.parse().ok()?,
             foreground: foreground.parse().ok()?,
             started: fields.get(19)?.parse().ok()?,
-            is_dead: matches!(state, "Z" | "X"),
+            // Its first thread may have ended, while others live.
+            is_dead: matches!(state, "Z" | "X") && threads <= 1,
         })
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        (self.pid, self.started) == (other.pid, other.started)
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -61,27 +67,46 @@ impl Process {
 pub(crate) fn living(command: Pid, before: &[Process], forwarded: bool) -> Option<Vec<Process>> {
     let own = own()?;
     let sessions = [own.session, command.as_raw_nonzero().get()];
-    let is_of_before = |one: &Process| {
-        before.iter().any(|known| (known.pid, known.started) == (one.pid, one.started))
+    let is_below = |parent: &Process, one: &Process| {
+        let is_of_before = before.iter().any(|known| known.is(one));
+        !is_of_before && !(forwarded && !parent.is(&own) && parent.forwards())
     };
-    let (all, mut parents, mut living) = (all(), vec![own.pid], Vec::new());
-    while let Some(parent) = parents.pop() {
-        for one in all.iter().filter(|one| one.parent == parent && !is_of_before(one)) {
-            if sessions.contains(&one.session) && !one.is_dead {
-                living.push(one.clone());
-            }
-            if !(forwarded && one.forwards()) {
-                parents.push(one.pid);
-            }
-        }
-    }
+    let mut living = below(&all(), vec![own.clone()], is_below);
+    living.retain(|one| !one.is(&own) && sessions.contains(&one.session) && !one.is_dead);
     Some(living)
 }
 
-/// The children of this process.
-pub(crate) fn children() -> Vec<Process> {
-    let own = own().map(|own| own.pid);
-    all().into_iter().filter(|one| Some(one.parent) == own).collect()
+/// All that is there before the command.
+pub(crate) fn before() -> Vec<Process> {
+    let Some(own) = own() else { return Vec::new() };
+    let mut before = below(&all(), vec![own.clone()], |_, _| true);
+    before.retain(|one| !one.is(&own));
+    before
+}
+
+/// Adds what those that were there `before` have begun. Once its parent has ended, it is our child as an orphan of the command.
+pub(crate) fn follow(before: &mut Vec<Process>) {
+    if !before.is_empty() {
+        let all = all();
+        before.retain(|known| all.iter().any(|one| one.is(known)));
+        let is_new = |_: &Process, one: &Process| !before.iter().any(|known| known.is(one));
+        *before = below(&all, before.clone(), is_new);
+    }
+}
+
+/// These processes, and all below them, each behind its parent.
+fn below(
+    all: &[Process],
+    mut tree: Vec<Process>,
+    is_below: impl Fn(&Process, &Process) -> bool,
+) -> Vec<Process> {
+    let mut next = 0;
+    while let Some(parent) = tree.get(next).cloned() {
+        let is_child = |one: &&Process| one.parent == parent.pid && is_below(&parent, one);
+        tree.extend(all.iter().filter(is_child).cloned());
+        next += 1;
+    }
+    tree
 }
 
 /// Whether the keys of our terminal signal this process.

@@ -169,18 +169,79 @@ fn x2_a_session_of_its_own_stays() {
     let _ = kill_process(work, Signal::KILL);
 }
 
-/// A shell that has begun something else, and becomes `quorate`.
+/// Its first thread has ended, so `/proc` shows a `Z`.
+#[test]
+fn x2_what_is_left_without_its_first_thread_ends_before_the_release() {
+    const SOURCE: &str = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <string.h>
+        #include <unistd.h>
+        void *work(void *none) {
+            char stat[512] = "";
+            while (!strstr(stat, ") Z ")) {
+                FILE *file = fopen("/proc/self/stat", "r");
+                if (file) { fgets(stat, sizeof stat, file); fclose(file); }
+            }
+            FILE *file = fopen("work", "w");
+            fprintf(file, "%d\n", getpid());
+            fclose(file);
+            while (!access("here", F_OK)) usleep(20000);
+            return none;
+        }
+        int main() {
+            pthread_t thread;
+            pthread_create(&thread, 0, work, 0);
+            pthread_exit(0);
+        }"#;
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    dir.write("work.c", SOURCE);
+    let mut build = Command::new("cc");
+    build.args(["-pthread", "-o", "threads", "work.c"]).current_dir(dir.path());
+    assert!(build.status().unwrap().success());
+    let waits = "until [ -e work ] || [ ! -e here ]; do sleep 0.02; done; exit 3";
+    for ignores in ["", "trap '' TERM; "] {
+        let script = format!("({ignores}exec ./threads) & {waits}");
+        let (mut started, work) = begin(dir, nodes, &("lock", script), "");
+        assert_eq!(started.done().code(), Some(3));
+        assert!(!is_alive(work), "{ignores}");
+        fs::remove_file(dir.file("work")).unwrap();
+    }
+}
+
+/// A shell that has begun something else, and becomes `quorate`: a child, the child of one that ends during the run, and one
+/// that is begun during the run.
 #[test]
 fn x2_what_was_there_before_the_command_stays() {
-    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    let mut shell = Command::new("sh");
-    let command = "exit 4";
-    shell.args(["-c", &format!("{WORK} & exec \"$0\" run lock -c \"$1\""), QUORATE, command]);
-    let mut started = Started::spawn(with_nodes(shell, dir, &nodes.addresses()), dir);
-    let work = pid(&dir.wait_for("work"));
-    assert_eq!(started.done().code(), Some(4));
-    assert!(is_alive(work));
-    let _ = kill_process(work, Signal::KILL);
+    // `quorate` has looked at its processes, each time that it was awake.
+    let seen = "switches() { grep ^voluntary /proc/$PPID/status | tr -dc 0-9; }; \
+                until=$(($(switches) + 20)); until [ $(switches) -gt $until ]; do sleep 0.02; done";
+    let parent =
+        format!("(echo > begun; {WORK} & until [ -e go ]; do sleep 0.02; done; echo > went)");
+    let late = parent.replace("echo > begun", "until [ -e started ]; do sleep 0.02; done");
+    let ends = "echo > go; until [ -e went ]; do sleep 0.02; done; ";
+    for (begins, command) in [
+        (WORK, String::new()),
+        (&*parent, format!("until [ -s work ]; do sleep 0.02; done; {ends}")),
+        (&*late, format!("echo > started; until [ -s work ]; do sleep 0.02; done; {seen}; {ends}")),
+    ] {
+        let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+        let mut shell = Command::new("sh");
+        // As an orphan, it is our child.
+        let orphan = "until [ ! -e /proc/$(cat work)/stat ] || grep -q \") [A-Z] $PPID \" /proc/$(cat work)/stat; do sleep 0.02; done";
+        let command = format!("{command}until [ -s work ]; do sleep 0.02; done; {orphan}; exit 4");
+        shell.args([
+            "-c",
+            &format!("{begins} & exec \"$0\" run lock -c \"$1\""),
+            QUORATE,
+            &command,
+        ]);
+        let mut started = Started::spawn(with_nodes(shell, dir, &nodes.addresses()), dir);
+        let work = pid(&dir.wait_for("work"));
+        assert_eq!(started.done().code(), Some(4), "{begins}");
+        assert!(is_alive(work), "{begins}");
+        let _ = kill_process(work, Signal::KILL);
+    }
 }
 
 /// Each orphan of the command is a child of `quorate`, and none stays as a zombie.

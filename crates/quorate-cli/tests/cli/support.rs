@@ -228,10 +228,15 @@ pub(crate) fn is_group_alive(group: Pid) -> bool {
     let group = group.as_raw_nonzero().to_string();
     processes.flatten().any(|process| {
         let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
-        let (state, its) = (fields.next(), fields.nth(1));
-        its == Some(&group) && state != Some("Z")
+        let its = stat.rsplit(") ").next().and_then(|fields| fields.split(' ').nth(2));
+        its == Some(&group) && !is_dead(&stat)
     })
+}
+
+/// Whether all threads of a process have ended. The first one reads `Z` while others live.
+fn is_dead(stat: &str) -> bool {
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    fields[0] == "Z" && fields.get(17) == Some(&"1")
 }
 
 /// Whether a process is stopped.
@@ -244,8 +249,7 @@ pub(crate) fn is_stopped(process: Pid) -> bool {
 /// Whether a process runs. One that waits for its burial does not.
 pub(crate) fn is_alive(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
-    let is_dead = |stat: String| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
-    stat.map_or_else(|_| test_kill_process(process).is_ok(), |stat| !is_dead(stat))
+    stat.map_or_else(|_| test_kill_process(process).is_ok(), |stat| !is_dead(&stat))
 }
 
 /// Another client takes the lock on all nodes, with a value as every Redlock library has it.
