@@ -259,13 +259,19 @@ fn x2_orphans_of_the_command_are_reaped_as_they_end() {
     assert_eq!(started.done().code(), Some(4));
 }
 
-/// What `kill -9` of `quorate` leaves behind: nothing of the command itself, in a lock inside a lock too.
+/// What `kill -9` of `quorate` leaves behind: nothing of the command itself, in a lock inside a lock too, whatever it does
+/// with TERM.
 #[test]
 fn x7_the_command_is_killed_with_quorate() {
     let nodes = &Nodes::start(3);
-    for inner in ["", "\"$QUORATE\" run inner -- "] {
+    for (inner, work) in [
+        ("", WORK),
+        ("", STUBBORN),
+        ("\"$QUORATE\" run inner -- ", WORK),
+        ("\"$QUORATE\" run inner -- ", STUBBORN),
+    ] {
         let dir = &Dir::new();
-        let script = format!("exec {inner}{WORK}");
+        let script = format!("exec {inner}{work}");
         let (mut started, work) = begin(dir, nodes, &("lock", script), "");
         started.signal(Signal::KILL);
         assert_eq!(started.done().code(), None);
@@ -273,4 +279,21 @@ fn x7_the_command_is_killed_with_quorate() {
         crate::support::delete(nodes, "lock");
         crate::support::delete(nodes, "inner");
     }
+}
+
+/// It gets no other signal before, and what it has started goes on.
+#[test]
+fn x7_the_command_alone_is_killed_and_is_not_asked_before() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let script = format!(
+        "for name in HUP INT QUIT TERM; do trap \"echo $name >> got\" $name; done; \
+         echo $$ > command; {WORK} & while [ -e here ]; do sleep 0.02; done"
+    );
+    let (mut started, work) = begin(dir, nodes, &("lock", script), "");
+    let command = pid(&dir.wait_for("command"));
+    started.signal(Signal::KILL);
+    assert_eq!(started.done().code(), None);
+    eventually("the end of the command", || !is_alive(command));
+    assert!(is_alive(work));
+    assert_eq!(dir.read("got"), "");
 }
