@@ -15,8 +15,8 @@ use crate::error::is_reply;
 
 /// Sends a command once, and waits for its reply.
 ///
-/// `SET` and `EXISTS` go by the typed methods, the first with its options in another order: fred writes
-/// several commands that it knows at once, and each custom one by itself.
+/// `SET`, `GET` and `EXISTS` go by the typed methods, the first with its options in another order: fred
+/// writes several commands that it knows at once, and each script and each custom command by itself.
 pub(crate) fn exchange(client: &Client, command: Parts) -> BoxFuture<'_, Result<Value, Error>> {
     // The arguments share the buffer of the command.
     let buffer = Bytes::from(command.into_buffer());
@@ -32,8 +32,10 @@ pub(crate) fn exchange(client: &Client, command: Parts) -> BoxFuture<'_, Result<
             .map(of_typed)
             .boxed();
     }
-    if let [b"EXISTS", key] = parts[..] {
-        return client.exists(buffer.slice_ref(key)).map(of_typed).boxed();
+    match parts[..] {
+        [b"GET", key] => return client.get(buffer.slice_ref(key)).map(of_typed).boxed(),
+        [b"EXISTS", key] => return client.exists(buffer.slice_ref(key)).map(of_typed).boxed(),
+        _ => {}
     }
     let [name, arguments @ ..] = &parts[..] else { return ready(Ok(Value::Nil)).boxed() };
     let name = Str::from_inner(buffer.slice_ref(name)).unwrap_or_default();

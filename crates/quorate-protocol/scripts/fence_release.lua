@@ -2,7 +2,7 @@ local n, ours = #KEYS / 2, 0
 for i = 1, n do
   local held = redis.pcall('GET', KEYS[i])
   if type(held) == 'table' and held.err and not string.find(held.err, 'WRONGTYPE') then return held end
-  if is_freed(held) then
+  if is_freed(held, ARGV[1]) then
     ours = ours + redis.call('DEL', KEYS[i])
     local raw = redis.pcall('GET', KEYS[n + i])
     if not raw then raw = '0' end

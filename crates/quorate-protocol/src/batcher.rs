@@ -25,6 +25,7 @@
 mod queue;
 mod serving;
 mod shared;
+mod sharing;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -4,9 +4,11 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use quorate_core::BackendError;
+use quorate_core::BackendErrorKind::{CrossSlot, Other};
 use quorate_core::backend::Operation;
 
 use crate::command::Command;
+use crate::error_reply::error_of_reply;
 use crate::script::By;
 use crate::value::Value;
 
@@ -31,6 +33,8 @@ pub struct Features {
     /// When the server writes its log to the disk, by its last description.
     pub(crate) fsync: Option<Arc<str>>,
     lacks: Vec<(Discriminant<Operation>, BackendError)>,
+    /// The operations that share no script here, since that failed.
+    alone: Vec<Discriminant<Operation>>,
     /// Why a release or an extension was refused that the handshake had proven.
     denied: Option<BackendError>,
 }
@@ -47,6 +51,7 @@ impl Features {
             must_load: false,
             fsync: None,
             lacks: Vec::new(),
+            alone: Vec::new(),
             denied: None,
         }
     }
@@ -85,6 +90,22 @@ impl Features {
         );
         if is_optional && error.is_lack() && self.lack_of(operation).is_none() {
             self.lacks.push((discriminant(operation), error.clone()));
+        }
+    }
+
+    /// Whether this operation shares no script here.
+    pub(crate) fn goes_alone(&self, operation: &Operation) -> bool {
+        self.alone.contains(&discriminant(operation))
+    }
+
+    /// A script of several such operations has failed. Unless that is about one key, or passes, they share none any more.
+    pub(crate) fn note_failed_script(&mut self, operation: &Operation, reply: &Value) {
+        let Value::Error(text) = reply else { return };
+        let error = error_of_reply(text);
+        if text.starts_with("NOSCRIPT") {
+            self.must_load = true;
+        } else if error.is_lack() || matches!(error.kind(), CrossSlot | Other) {
+            self.alone.push(discriminant(operation));
         }
     }
 

@@ -19,6 +19,7 @@ mod queue;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod together;
 
 use quorate_core::backend::{
     AcquireOptions, CallReply, CallResult, Description, Mode, Operation, ReleaseOptions, Reply,
@@ -34,6 +35,7 @@ use crate::value::Value;
 
 pub(crate) use look::pushed_keys;
 use queue::watched_key;
+pub(crate) use together::{command as together, sharing, size as size_together};
 
 /// How a command asks, which decides what its reply means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub(crate) enum Form {
     Config,
     /// A script.
     Script(By),
+    /// A script that it shares with other calls.
+    Together,
 }
 
 /// What follows.
@@ -63,10 +67,12 @@ pub(crate) enum Step<C> {
 }
 
 /// Every script that an operation runs, for the handshake.
-pub(crate) static SCRIPTS: [&Script; 17] = [
+pub(crate) static SCRIPTS: [&Script; 19] = [
     &acquire::ACQUIRE,
     &RELEASE,
     &EXTEND,
+    &together::RELEASE,
+    &together::EXTEND,
     &queue::REFRESH,
     &queue::LEAVE,
     &queue::HAS_WRITERS,
@@ -155,6 +161,11 @@ pub(crate) fn next<C: Command>(
     match (operation, form, &reply) {
         (Operation::Acquire(claim, _), Form::Plain, Value::Nil) => {
             Step::Send(acquire::holder(claim), Form::Holder)
+        }
+        // The script has failed, or has found what only the script of one call can tell. Neither sets a key.
+        (_, Form::Together, Value::Error(_) | Value::Nil) => {
+            features.note_failed_script(operation, &reply);
+            first(operation, features)
         }
         // The key was refused, whatever this says.
         (_, Form::Holder, _) => Step::Done(Ok(named(acquire::refusal(&reply), features))),

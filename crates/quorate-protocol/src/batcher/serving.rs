@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{self, Duration};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
@@ -12,6 +12,7 @@ use quorate_core::{BackendError, BackendErrorKind};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::shared::Shared;
+use super::sharing::Sharing;
 use crate::command::Command as _;
 use crate::connection::{Connection, Dial, LEAST_LIFE, SILENT};
 use crate::features::Features;
@@ -34,6 +35,7 @@ pub(super) struct Serving<'a, D: Dial> {
     in_flight: VecDeque<Pipeline<'a>>,
     /// Second commands of calls. They leave first.
     again: VecDeque<(Call, CommandOf<D>, Form)>,
+    sharing: Sharing,
     has_replied: bool,
     has_yielded: bool,
     made_at: Instant,
@@ -55,7 +57,15 @@ struct Pipeline<'a> {
     sending: MaybeDone<BoxFuture<'a, Answers>>,
     /// Commands in front that belong to no call.
     loads: usize,
-    calls: Vec<(Call, Form)>,
+    sent: Vec<Sent>,
+}
+
+/// A command that has left.
+struct Sent {
+    call: Call,
+    form: Form,
+    /// The other calls of its script.
+    others: Vec<Call>,
 }
 
 impl<'a, D: Dial> Serving<'a, D> {
@@ -71,6 +81,7 @@ impl<'a, D: Dial> Serving<'a, D> {
             features,
             in_flight: VecDeque::with_capacity(WINDOW),
             again: VecDeque::new(),
+            sharing: Sharing::default(),
             has_replied: false,
             has_yielded: false,
             made_at: now,
@@ -134,8 +145,8 @@ impl<'a, D: Dial> Serving<'a, D> {
         let again = self.again.len().min(MAX_COMMANDS);
         let taken = self.shared.queue.take(MAX_COMMANDS - again);
         let (mut taken, mut bytes) = (taken.into_iter(), 0);
-        let mut calls = Vec::with_capacity(again + taken.len());
-        let mut commands = Vec::with_capacity(calls.capacity());
+        let mut sent = Vec::with_capacity(again + taken.len());
+        let mut commands = Vec::with_capacity(sent.capacity());
         if std::mem::take(&mut self.features.must_load) {
             commands.extend(loads(self.features.runs_when_full));
         }
@@ -143,19 +154,24 @@ impl<'a, D: Dial> Serving<'a, D> {
         for (call, command, form) in self.again.drain(..again) {
             bytes += command.size();
             commands.push(command);
-            calls.push((call, form));
+            sent.push(Sent { call, form, others: Vec::new() });
         }
+        self.sharing.clear();
         while let Some(call) = taken.next() {
-            let (command, form) =
-                match operation::first::<CommandOf<D>>(call.operation(), &self.features) {
-                    Step::Send(command, form) => (command, form),
-                    Step::Done(answer) => {
-                        call.answer(answer);
-                        continue;
-                    }
-                };
-            bytes += command.size();
-            if bytes > MAX_BYTES && !calls.is_empty() {
+            let operation = call.operation();
+            let place = self.sharing.place(operation, &self.features, sent.len());
+            let first = || operation::first::<CommandOf<D>>(operation, &self.features);
+            let own = match (place == sent.len()).then(first) {
+                None => None,
+                Some(Step::Send(command, form)) => Some((command, form)),
+                Some(Step::Done(answer)) => {
+                    call.answer(answer);
+                    continue;
+                }
+            };
+            let size_together = || operation::size_together(operation);
+            bytes += own.as_ref().map_or_else(size_together, |(command, _)| command.size());
+            if bytes > MAX_BYTES && !sent.is_empty() {
                 self.shared.queue.put_back(std::iter::once(call).chain(taken));
                 break;
             }
@@ -166,12 +182,23 @@ impl<'a, D: Dial> Serving<'a, D> {
                     self.shared.tracking.watch(&key, &call);
                 }
             }
-            commands.push(command);
-            calls.push((call, form));
+            match own {
+                Some((command, form)) => {
+                    commands.push(command);
+                    sent.push(Sent { call, form, others: Vec::new() });
+                }
+                None => sent[place].others.push(call),
+            }
         }
-        if calls.is_empty() {
+        if sent.is_empty() {
             self.features.must_load |= loads > 0;
             return;
+        }
+        for (one, command) in sent.iter().zip(&mut commands[loads..]) {
+            if !one.others.is_empty() {
+                let calls = std::iter::once(&one.call).chain(&one.others);
+                *command = operation::together(calls.map(Call::operation), &self.features);
+            }
         }
         if self.in_flight.is_empty() {
             self.active_at = Instant::now();
@@ -183,7 +210,7 @@ impl<'a, D: Dial> Serving<'a, D> {
         let mut sending = maybe_done(self.connection.send(commands).boxed());
         // The first poll hands it over. What it returns is read in its turn.
         let _ = sending.poll_unpin(context);
-        self.in_flight.push_back(Pipeline { sending, loads, calls });
+        self.in_flight.push_back(Pipeline { sending, loads, sent });
         self.arm();
     }
 
@@ -191,59 +218,80 @@ impl<'a, D: Dial> Serving<'a, D> {
     fn poll_replies(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<(), Nonsense>>> {
         let Some(pipeline) = self.in_flight.front_mut() else { return Poll::Ready(None) };
         ready!(pipeline.sending.poll_unpin(context));
-        let Some(Pipeline { sending, loads, calls }) = self.in_flight.pop_front() else {
+        let Some(Pipeline { sending, loads, sent }) = self.in_flight.pop_front() else {
             return Poll::Ready(None);
         };
         let answers = Pin::new(&mut { sending }).take_output().unwrap_or_default();
-        Poll::Ready(Some(self.answer(loads, calls, answers)))
+        Poll::Ready(Some(self.answer(loads, sent, answers)))
     }
 
-    fn answer(
-        &mut self,
-        loads: usize,
-        calls: Vec<(Call, Form)>,
-        answers: Answers,
-    ) -> Result<(), Nonsense> {
-        if answers.len() != loads + calls.len() {
+    fn answer(&mut self, loads: usize, sent: Vec<Sent>, answers: Answers) -> Result<(), Nonsense> {
+        if answers.len() != loads + sent.len() {
             return Err(Nonsense);
         }
         self.active_at = Instant::now();
         // One reading of the clock for all.
-        let now = calls.iter().find_map(|(call, _)| call.now());
-        let settle = |call: Call, answer| match now {
-            Some(now) => call.answer_at(answer, now),
-            None => call.answer(answer),
-        };
+        let now = sent.iter().find_map(|sent| sent.call.now());
         let mut answers = answers.into_iter();
         let refused = |answer: &Result<_, _>| matches!(answer, Ok(Value::Error(_)));
         if answers.by_ref().take(loads).filter(refused).count() > 0 {
             self.features.scripts = self.features.scripts.clone().map(|_| By::Text);
         }
-        for ((call, form), answer) in calls.into_iter().zip(answers) {
-            let reply = match answer {
-                Ok(reply) => reply,
-                Err(error) => {
-                    let answer = operation::end(form, &self.features).unwrap_or(Err(error));
-                    settle(call, answer);
-                    continue;
+        for (Sent { call, form, others }, answer) in sent.into_iter().zip(answers) {
+            if others.is_empty() {
+                self.handle(call, form, answer, now)?;
+                continue;
+            }
+            let count = 1 + others.len();
+            let answers = match answer {
+                Ok(Value::List(replies)) if replies.len() == count => {
+                    replies.into_iter().map(Ok).collect()
                 }
+                Ok(Value::Error(_)) | Err(_) => vec![answer; count],
+                // It answers none of them.
+                Ok(_) => vec![Ok(Value::List(Vec::new())); count],
             };
-            self.has_replied = true;
-            match operation::next(call.operation(), form, reply, &mut self.features) {
-                Step::Send(command, form) => self.again.push_back((call, command, form)),
-                Step::Done(answer) => {
-                    if let Operation::Revoke { key, .. } = call.operation() {
-                        // The server pushes no change to the connection that made it.
-                        let key = Push::Key(key.as_bytes().to_vec());
-                        self.shared.tracking.handle_push(&key);
-                    }
-                    self.note_role(&answer);
-                    let is_nonsense = answer.as_ref().is_err_and(is_nonsense);
-                    settle(call, answer);
-                    if is_nonsense {
-                        // The replies behind it may belong to other commands.
-                        return Err(Nonsense);
-                    }
+            for (call, answer) in std::iter::once(call).chain(others).zip(answers) {
+                self.handle(call, Form::Together, answer, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a call, or queues its next command.
+    fn handle(
+        &mut self,
+        call: Call,
+        form: Form,
+        answer: Result<Value, BackendError>,
+        now: Option<time::Instant>,
+    ) -> Result<(), Nonsense> {
+        let settle = |call: Call, answer| match now {
+            Some(now) => call.answer_at(answer, now),
+            None => call.answer(answer),
+        };
+        let reply = match answer {
+            Ok(reply) => reply,
+            Err(error) => {
+                settle(call, operation::end(form, &self.features).unwrap_or(Err(error)));
+                return Ok(());
+            }
+        };
+        self.has_replied = true;
+        match operation::next(call.operation(), form, reply, &mut self.features) {
+            Step::Send(command, form) => self.again.push_back((call, command, form)),
+            Step::Done(answer) => {
+                if let Operation::Revoke { key, .. } = call.operation() {
+                    // The server pushes no change to the connection that made it.
+                    let key = Push::Key(key.as_bytes().to_vec());
+                    self.shared.tracking.handle_push(&key);
+                }
+                self.note_role(&answer);
+                let is_nonsense = answer.as_ref().is_err_and(is_nonsense);
+                settle(call, answer);
+                if is_nonsense {
+                    // The replies behind it may belong to other commands.
+                    return Err(Nonsense);
                 }
             }
         }

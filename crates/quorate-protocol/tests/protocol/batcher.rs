@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use quorate_core::LockManager;
-use quorate_core::backend::{Operation, Vote};
+use quorate_core::backend::{Mode, Operation, ReleaseOptions, Vote};
 use quorate_core::runtime::{BoxFuture, EntropyError, Runtime, TokioRuntime};
 use quorate_protocol::{Limits, RedisNode, Value};
 use tokio::time::{sleep, sleep_until, timeout};
@@ -54,12 +54,17 @@ fn names(range: Range<usize>) -> Vec<String> {
     range.map(|number| number.to_string()).collect()
 }
 
+/// The release of a reader, which shares no script.
+fn unread(name: &str) -> Operation {
+    Operation::Release(claim(&[name]).with_mode(Mode::Shared), ReleaseOptions::default())
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_order_at_the_node_is_that_of_the_begins() {
     let (fake, node) = held();
     let mut calls = Vec::new();
     for (number, name) in names(0..300).into_iter().enumerate() {
-        calls.push(begin(&node, [acquire, release, hint][number % 3](&name)));
+        calls.push(begin(&node, [acquire, unread, hint][number % 3](&name)));
         if number % 7 == 3 {
             sleep(TICK).await;
         }

@@ -51,6 +51,38 @@ pub(crate) struct Sent {
     pub(crate) parts: Vec<String>,
 }
 
+impl Sent {
+    /// The keys and the token of each claim, if several calls share the script.
+    pub(crate) fn claims(&self) -> Option<Vec<(Vec<String>, String)>> {
+        claims(&self.parts)
+    }
+}
+
+/// The scripts of several releases and of several extensions, by their text.
+const SHARED: [&str; 2] = [
+    concat!(
+        include_str!("../../scripts/is_freed.lua"),
+        include_str!("../../scripts/release_many.lua")
+    ),
+    include_str!("../../scripts/extend_many.lua"),
+];
+
+pub(crate) fn claims(parts: &[String]) -> Option<Vec<(Vec<String>, String)>> {
+    let is_named = |text: &&str| match parts[0].as_str() {
+        "EVALSHA" => parts[1] == sha1_smol::Sha1::from(text).digest().to_string(),
+        "EVAL" => parts[1] == **text,
+        _ => false,
+    };
+    let place = SHARED.iter().position(is_named)?;
+    let (keys, arguments) = parts[3..].split_at(parts[2].parse().unwrap());
+    let mut keys = keys.iter().cloned();
+    let claims = arguments.chunks([2, 3][place]);
+    let claim = |claim: &[String]| {
+        (keys.by_ref().take(claim[1].parse().unwrap()).collect(), claim[0].clone())
+    };
+    Some(claims.map(claim).collect())
+}
+
 impl State {
     fn latest(&mut self) -> &mut Line {
         self.lines.values_mut().last().unwrap()
@@ -85,13 +117,16 @@ impl Fake {
         self.lock().sent.clone()
     }
 
-    /// The key of each, without what belongs to the wait queue.
+    /// The first key of each call, without what belongs to the wait queue.
     pub(crate) fn keys(&self) -> Vec<String> {
-        let key = |sent: Sent| {
-            let place = if sent.parts[0].starts_with("EVAL") { 3 } else { 1 };
-            sent.parts[place].trim_end_matches(":quorate:waiters").to_owned()
+        let keys = |sent: Sent| match sent.claims() {
+            Some(claims) => claims.into_iter().map(|(keys, _)| keys[0].clone()).collect(),
+            None => {
+                let place = if sent.parts[0].starts_with("EVAL") { 3 } else { 1 };
+                vec![sent.parts[place].trim_end_matches(":quorate:waiters").to_owned()]
+            }
         };
-        self.sent().into_iter().map(key).collect()
+        self.sent().into_iter().flat_map(keys).collect()
     }
 
     pub(crate) fn batches(&self) -> Vec<usize> {
@@ -274,6 +309,9 @@ fn ordinary(parts: &[String]) -> Option<Value> {
 }
 
 fn granting(parts: &[String]) -> Value {
+    if let Some(claims) = claims(parts) {
+        return Value::List(vec![Value::Int(1); claims.len()]);
+    }
     match parts[0].as_str() {
         "SET" if parts.last().is_some_and(|part| part == "GET") => Value::Nil,
         "SET" | "GET" => Value::Text(b"OK".to_vec()),

@@ -9,4 +9,5 @@ mod ends;
 mod fake;
 mod operations;
 mod servers;
+mod together;
 mod watches;

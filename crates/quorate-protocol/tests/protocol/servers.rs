@@ -313,8 +313,8 @@ async fn scripts_that_cannot_be_loaded_again_are_sent_as_text() {
     let (fake, node) = on(move |parts| match parts[0].as_str() {
         "SCRIPT" => {
             loads += 1;
-            // The first twenty belong to the handshake.
-            if loads > 20 { error("NOPERM") } else { None }
+            // The first 22 belong to the handshake.
+            if loads > 22 { error("NOPERM") } else { None }
         }
         "EVALSHA" if !is_probe(parts) => error("NOSCRIPT No matching script."),
         _ => None,

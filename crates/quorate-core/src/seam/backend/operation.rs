@@ -77,6 +77,27 @@ pub enum Operation {
     ServerId,
 }
 
+impl Operation {
+    /// The keys of locks that it reads or writes. Two operations without a key in common may change places.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let (one, several): (Option<&Key>, &[Key]) = match self {
+            Self::Acquire(claim, _)
+            | Self::Extend(claim, _)
+            | Self::Raise(claim, _)
+            | Self::Release(claim, _)
+            | Self::Look(claim) => (None, claim.keys()),
+            Self::Refresh { key, locks, .. } => (Some(key), locks),
+            Self::Hint { key, .. }
+            | Self::Leave { key, .. }
+            | Self::Watch { key, .. }
+            | Self::Inspect { key }
+            | Self::Revoke { key, .. } => (Some(key), &[]),
+            Self::Describe | Self::ServerId => (None, &[]),
+        };
+        one.into_iter().chain(several)
+    }
+}
+
 /// Which of several keys a waiter wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a backend answers both")]

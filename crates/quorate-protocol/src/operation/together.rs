@@ -1,0 +1,64 @@
+//! Several releases, or several extensions, as one script call with an answer for each.
+//!
+//! With client tracking, a command that reads makes the server remember **all** keys of its script. So these scripts read
+//! all keys by one `MGET`, and not one by one.
+
+use quorate_core::backend::{Claim, Mode, Operation};
+
+use crate::command::Command;
+use crate::features::Features;
+use crate::script::{By, Keys as _, Script, script, size_of};
+
+/// As `RELEASE` for each claim. `ARGV` of each: token, number of keys. Returns a list.
+pub(super) static RELEASE: Script = script!("is_freed", "release_many");
+
+/// As `EXTEND` for each claim, but nil for one of another type. `ARGV` of each: token, number of keys, ttl in ms. Returns a
+/// list.
+///
+/// Redis 6 has no `GT`, and fails the script.
+pub(super) static EXTEND: Script = script!("extend_many");
+
+/// Whether it is a plain release or a plain extension, which may share a script with others of its kind.
+pub(crate) fn sharing(operation: &Operation, features: &Features) -> bool {
+    let Some(claim) = claim(operation) else { return false };
+    let is_plain = match operation {
+        // A compare-and-delete costs the server less than a place in the script.
+        Operation::Release(_, options) => {
+            let compares = features.compare_and_delete.is_some() && claim.keys().len() == 1;
+            options.raise_to.is_none() && !compares
+        }
+        _ => true,
+    };
+    let is_plain = is_plain && claim.mode() == Mode::Exclusive;
+    is_plain && features.scripts.is_ok() && !features.goes_alone(operation)
+}
+
+/// About as many bytes as an operation adds to a script.
+pub(crate) fn size(operation: &Operation) -> usize {
+    claim(operation).map_or(0, |claim| size_of(claim.keys()) + claim.token().as_bytes().len() + 32)
+}
+
+/// One command for operations of one kind, each of which is [`sharing`].
+pub(crate) fn command<'a, C: Command>(
+    operations: impl Iterator<Item = &'a Operation> + Clone,
+    features: &Features,
+) -> C {
+    let by = features.scripts.clone().unwrap_or(By::Sha);
+    let claims = operations.clone().filter_map(claim);
+    let keys = claims.clone().map(|claim| claim.keys().len()).sum();
+    let extends = operations.clone().any(|operation| matches!(operation, Operation::Extend(..)));
+    let script = if extends { &EXTEND } else { &RELEASE };
+    let command = script.run::<C>(by, keys, operations.map(size).sum());
+    let command = claims.clone().fold(command, |command, claim| command.keys(claim.keys()));
+    claims.fold(command, |command, claim| {
+        let command = command.arg(claim.token().as_bytes()).number(claim.keys().len() as u64);
+        if extends { command.number(claim.ttl().as_millis()) } else { command }
+    })
+}
+
+const fn claim(operation: &Operation) -> Option<&Claim> {
+    match operation {
+        Operation::Release(claim, _) | Operation::Extend(claim, _) => Some(claim),
+        _ => None,
+    }
+}

@@ -1,0 +1,379 @@
+//! Releases and extensions that share a script: order, answers, and scripts that fail.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use quorate_core::backend::{
+    AcquireOptions, CallResult, Claim, ExtendOptions, Operation, ReleaseOptions, Ttl, Vote,
+};
+use quorate_core::resource::{Key, Token};
+use quorate_protocol::Value;
+use tokio::time::sleep;
+
+use crate::calls::{Node, TICK, begin, held, hint, is_lost, key, on, pair, vote, voted};
+use crate::fake::{Fake, claims};
+
+/// A claim of one of many holders.
+fn claim_of(holder: u8, names: &str, ttl: u64) -> Claim {
+    let token = Token::draw(|bytes| {
+        bytes.fill(holder);
+        Ok(())
+    });
+    let keys: Vec<Key> = names.chars().map(|name| key(&name.to_string())).collect();
+    let ttl = Ttl::try_from(Duration::from_millis(ttl)).unwrap();
+    Claim::new(keys, token.unwrap(), ttl)
+}
+
+/// `1 acquire a`, `2 release ab`, `1 extend a 500`, `hint a`.
+fn operation(text: &str) -> Operation {
+    let words: Vec<&str> = text.split(' ').collect();
+    if words[0] == "hint" {
+        return hint(words[1]);
+    }
+    let ttl = words.get(3).map_or(10_000, |ttl| ttl.parse().unwrap());
+    let claim = claim_of(words[0].parse().unwrap(), words[2], ttl);
+    match words[1] {
+        "acquire" => Operation::Acquire(claim, AcquireOptions::default()),
+        "extend" => Operation::Extend(claim, ExtendOptions::default()),
+        _ => Operation::Release(claim, ReleaseOptions::default()),
+    }
+}
+
+/// Begins all at one moment.
+async fn all(node: &Node, texts: &[&str]) -> Vec<CallResult> {
+    join_all(texts.iter().map(|text| begin(node, operation(text)))).await
+}
+
+/// The commands, with the keys of each: `SET a`, `script ab`, or `shared a,bc` with a comma between calls.
+fn shape(fake: &Fake) -> Vec<String> {
+    let shape = |parts: &[String]| match claims(parts) {
+        Some(claims) => {
+            let keys: Vec<String> = claims.into_iter().map(|(keys, _)| keys.concat()).collect();
+            format!("shared {}", keys.join(","))
+        }
+        None if parts[0].starts_with("EVAL") => {
+            format!("script {}", parts[3..3 + parts[2].parse::<usize>().unwrap()].concat())
+        }
+        None => format!("{} {}", parts[0], parts[1].trim_end_matches(":quorate:waiters")),
+    };
+    fake.sent().iter().map(|sent| shape(&sent.parts)).collect()
+}
+
+/// The locks of a server: by key, the token and the ttl.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Locks(BTreeMap<String, (String, u64)>);
+
+impl Locks {
+    fn acquire(&mut self, key: &str, token: &str, ttl: u64) -> Value {
+        if let Some((held, _)) = self.0.get(key) {
+            return Value::Text(held.clone().into_bytes());
+        }
+        self.0.insert(key.to_owned(), (token.to_owned(), ttl));
+        Value::Nil
+    }
+
+    fn has(&self, key: &String, token: &str) -> bool {
+        self.0.get(key).is_some_and(|(held, _)| held == token)
+    }
+
+    fn release(&mut self, keys: &[String], token: &str) -> Value {
+        let ours: Vec<&String> = keys.iter().filter(|key| self.has(key, token)).collect();
+        ours.iter().for_each(|key| drop(self.0.remove(*key)));
+        Value::Int((ours.len() == keys.len()).into())
+    }
+
+    fn extend(&mut self, keys: &[String], token: &str, ttl: u64) -> Value {
+        if let Some(other) = keys.iter().find(|key| !self.has(key, token)) {
+            let held = self.0.get(other);
+            return held.map_or(Value::Int(0), |(held, _)| Value::Text(held.clone().into()));
+        }
+        for key in keys {
+            let kept = &mut self.0.get_mut(key).unwrap().1;
+            *kept = ttl.max(*kept);
+        }
+        Value::Int(1)
+    }
+
+    /// What a server does. `None`: a question of the handshake.
+    fn execute(&mut self, parts: &[String]) -> Option<Value> {
+        if parts.iter().any(|part| part.contains("quorate:probe")) {
+            return None;
+        }
+        if let Some(claims) = claims(parts) {
+            let arguments = &parts[3 + parts[2].parse::<usize>().unwrap()..];
+            let extends = arguments.len() == 3 * claims.len();
+            let one = |(at, (keys, token)): (usize, &(Vec<String>, String))| match extends {
+                true => self.extend(keys, token, arguments[3 * at + 2].parse().unwrap()),
+                false => self.release(keys, token),
+            };
+            return Some(Value::List(claims.iter().enumerate().map(one).collect()));
+        }
+        match parts {
+            [set, key, token, _, _, ttl, ..] if set == "SET" => {
+                Some(self.acquire(key, token, ttl.parse().unwrap()))
+            }
+            [name, _, count, rest @ ..] if name.starts_with("EVAL") => {
+                match rest.split_at(count.parse().unwrap()) {
+                    (keys, [token, ttl]) => Some(self.extend(keys, token, ttl.parse().unwrap())),
+                    (keys, [token]) => Some(self.release(keys, token)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A server with locks.
+fn server(locks: &Arc<Mutex<Locks>>) -> (Fake, Node) {
+    let locks = Arc::clone(locks);
+    on(move |parts| locks.lock().unwrap().execute(parts))
+}
+
+/// Rule H6.
+#[tokio::test(start_paused = true)]
+async fn c3_calls_that_share_a_script_keep_the_order_of_each_key() {
+    for (begun, sent) in [
+        ("1 release a", "script a"),
+        ("1 extend a", "script a"),
+        ("1 release a/2 release b", "shared a,b"),
+        ("1 extend a 500/2 extend b 900", "shared a,b"),
+        ("1 release ab/2 release c", "shared ab,c"),
+        // What has no key in common with it is passed.
+        ("1 release a/2 acquire a/1 release b/2 acquire b", "shared a,b/SET a/SET b"),
+        ("1 extend a/2 release b/1 extend c/2 release d", "shared a,c/shared b,d"),
+        // What has one is not.
+        ("1 release a/1 acquire b/1 release b", "script a/SET b/script b"),
+        ("1 release a/1 extend b/1 release b", "script a/script b/script b"),
+        ("1 release a/1 acquire b/1 release cb/1 release d", "script a/SET b/shared cb,d"),
+        (
+            "1 release a/2 release b/hint a/3 release a/4 release c",
+            "shared a,b/EXISTS a/shared a,c",
+        ),
+        ("1 release a/2 release a", "script a/script a"),
+        ("1 extend a/1 extend a", "script a/script a"),
+    ] {
+        let (fake, node) = pair();
+        let begun: Vec<&str> = begun.split('/').collect();
+        all(&node, &begun).await;
+        assert_eq!(shape(&fake).join("/"), sent, "{begun:?}");
+    }
+}
+
+/// Rules H2, H6: random calls, begun at random moments, beside the same calls one by one.
+#[tokio::test(start_paused = true)]
+async fn c3_calls_that_share_a_script_do_what_they_do_one_by_one() {
+    let mut commands = 0;
+    for seed in 0..60_u64 {
+        let mut state = seed;
+        let mut draw = |bound: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        let (together, alone) = (Arc::default(), Arc::default());
+        let ((fake, node), (_, one_by_one)) = (server(&together), server(&alone));
+        let mut calls = Vec::new();
+        for _ in 0..100 {
+            let names = ["a", "b", "c", "d", "e", "f", "ab", "cd", "bef"];
+            let what = ["acquire", "release", "release", "extend", "extend"][draw(5) as usize];
+            let names = names[draw(if what == "acquire" { 6 } else { 9 }) as usize];
+            let text = format!("{} {what} {names} {}", 1 + draw(3), 1_000 + draw(9_000));
+            calls.push((begin(&node, operation(&text)), text));
+            if draw(20) == 0 {
+                sleep(TICK).await;
+            }
+        }
+        for (call, text) in calls {
+            let seen = voted(call.await).unwrap();
+            let expected = voted(begin(&one_by_one, operation(&text)).await).unwrap();
+            assert_eq!(seen.vote, expected.vote, "seed {seed}: {text}");
+            assert_eq!(seen.holder, expected.holder, "seed {seed}: {text}");
+        }
+        assert_eq!(*together.lock().unwrap(), *alone.lock().unwrap(), "seed {seed}");
+        commands += fake.sent().len();
+    }
+    assert!(commands < 60 * 75, "few share a script: {commands} commands for 6,000 calls");
+}
+
+fn error(text: &str) -> Value {
+    Value::Error(text.into())
+}
+
+/// A server whose shared scripts fail with an error.
+fn failing(text: &'static str) -> (Fake, Node) {
+    let locks: Arc<Mutex<Locks>> = Arc::default();
+    on(move |parts| match claims(parts) {
+        Some(_) => Some(error(text)),
+        None => locks.lock().unwrap().execute(parts),
+    })
+}
+
+/// And whether the connection shares scripts after that.
+#[tokio::test(start_paused = true)]
+async fn a5_a_shared_script_that_fails_is_sent_call_by_call() {
+    for (text, goes_on) in [
+        ("NOSCRIPT No matching script.", true),
+        ("LOADING Redis is loading the dataset in memory", true),
+        ("BUSY Redis is busy running a script.", true),
+        ("ERR ACL failure in script: No permissions to access a key", true),
+        ("ERR ACL failure in script: User x has no permissions to run the 'mget' command", false),
+        (
+            "@user_script: 2: The user executing the script can't run this command or subcommand",
+            false,
+        ),
+        ("CROSSSLOT Keys in request don't hash to the same slot", false),
+        (
+            "ERR Error running script (call to f_1): @user_script:12: @user_script: 12: Wrong number of args calling Redis command From Lua script",
+            false,
+        ),
+        ("ERR the proxy does not do this", false),
+    ] {
+        for what in ["release", "extend"] {
+            let (fake, node) = failing(text);
+            let acquires = ["1 acquire a", "2 acquire b", "3 acquire c"];
+            all(&node, &acquires).await;
+            let texts = [format!("1 {what} a"), format!("1 {what} b"), format!("3 {what} c")];
+            let texts = texts.each_ref().map(String::as_str);
+            let votes = all(&node, &texts).await.into_iter().map(|seen| vote(seen).unwrap());
+            assert_eq!(votes.collect::<Vec<_>>(), [Vote::Granted, Vote::Refused, Vote::Granted]);
+            let before = fake.sent().len();
+            assert_eq!(shape(&fake)[3..], ["shared a,b,c", "script a", "script b", "script c"]);
+            all(&node, &texts[..2]).await;
+            let shares = shape(&fake)[before] == "shared a,b";
+            assert_eq!(shares, goes_on, "{what}: {text}");
+            assert_eq!(fake.connects(), 1);
+        }
+    }
+}
+
+/// A lack of the one kind says nothing of the other: Redis 6 has no `PEXPIRE … GT`.
+#[tokio::test(start_paused = true)]
+async fn releases_share_a_script_where_extensions_cannot() {
+    let (fake, node) = on(|parts| {
+        let extends =
+            claims(parts)?.len() * 3 == parts.len() - 3 - parts[2].parse::<usize>().unwrap();
+        extends.then(|| error("ERR Wrong number of args calling Redis command from script"))
+    });
+    for _ in 0..2 {
+        all(&node, &["1 extend a", "2 extend b"]).await;
+        all(&node, &["1 release a", "2 release b"]).await;
+    }
+    let extended = ["script a", "script b"];
+    let expected = [&["shared a,b"], &extended[..], &["shared a,b"], &extended, &["shared a,b"]];
+    assert_eq!(shape(&fake), expected.concat());
+}
+
+/// One answer is nil: what is there only the script of one call can tell.
+#[tokio::test(start_paused = true)]
+async fn a_call_without_an_answer_in_the_script_goes_alone() {
+    let (fake, node) = on(|parts| match claims(parts) {
+        Some(_) => Some(Value::List(vec![Value::Int(1), Value::Nil, Value::Int(0)])),
+        None if parts.get(3)? == "b" => Some(error("WRONGTYPE Operation against a key")),
+        None => None,
+    });
+    let answers = all(&node, &["1 extend a", "1 extend b", "1 extend c"]).await;
+    assert_eq!(shape(&fake), ["shared a,b,c", "script b"]);
+    let seen: Vec<String> = answers.into_iter().map(|seen| format!("{:?}", vote(seen))).collect();
+    assert!(seen[0] == "Ok(Granted)" && seen[1].contains("WrongType") && seen[2] == "Ok(Refused)");
+}
+
+/// The next replies may belong to other commands.
+#[tokio::test(start_paused = true)]
+async fn q4_a_reply_that_is_no_answer_for_each_ends_the_connection() {
+    let nonsense = [Value::Int(1), Value::Nil, Value::List(vec![Value::Int(1)]), Value::Okay];
+    for reply in nonsense {
+        let told = reply.clone();
+        let (fake, node) = on(move |parts| claims(parts).map(|_| told.clone()));
+        let answers = all(&node, &["1 release a", "2 release b", "hint c"]).await;
+        assert!(answers.iter().all(is_lost), "{reply:?}: {answers:?}");
+        all(&node, &["hint a"]).await[0].as_ref().unwrap();
+        assert_eq!(fake.connects(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_ends_loses_all_calls_of_its_script() {
+    let (fake, node) = pair();
+    all(&node, &["hint c"]).await[0].as_ref().unwrap();
+    fake.hold(true);
+    let calls: Vec<_> =
+        ["1 release a", "2 release b"].iter().map(|text| begin(&node, operation(text))).collect();
+    sleep(TICK).await;
+    fake.end_after(0);
+    fake.hold(false);
+    assert!(join_all(calls).await.iter().all(is_lost));
+    all(&node, &["hint c"]).await[0].as_ref().unwrap();
+    assert_eq!(shape(&fake), ["EXISTS c", "shared a,b", "EXISTS c"], "nothing is sent again");
+}
+
+/// The script has failed, and the connection ends: the calls leave over the next one.
+#[tokio::test(start_paused = true)]
+async fn calls_of_a_failed_script_outlive_their_connection() {
+    let (fake, node) = failing("NOSCRIPT No matching script.");
+    fake.hold(true);
+    let first = begin(&node, operation("hint x"));
+    sleep(TICK).await;
+    let calls: Vec<_> =
+        ["1 release a", "2 release b"].iter().map(|text| begin(&node, operation(text))).collect();
+    sleep(TICK).await;
+    fake.end_after(2);
+    fake.hold(false);
+    first.await.unwrap();
+    assert!(join_all(calls).await.iter().all(Result::is_ok));
+    assert_eq!(fake.connects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_given_up_in_a_script_disturbs_no_other() {
+    let (fake, node) = held();
+    let mut calls: Vec<_> = ["1 release a", "2 release b", "3 release c"]
+        .iter()
+        .map(|text| begin(&node, operation(text)))
+        .collect();
+    sleep(TICK).await;
+    drop(calls.remove(1));
+    fake.settle();
+    assert!(join_all(calls).await.iter().all(Result::is_ok));
+    assert_eq!(shape(&fake), ["shared a,b,c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_script_has_64_keys_and_64_kib_at_most() {
+    let shared = |fake: &Fake| -> Vec<usize> {
+        fake.sent().iter().filter_map(|sent| Some(sent.claims()?.len())).collect()
+    };
+    let release = |names: &[String]| {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        Operation::Release(crate::calls::claim(&names), ReleaseOptions::default())
+    };
+    let (fake, node) = pair();
+    let names = |prefix: &str, count: usize| -> Vec<String> {
+        (0..count).map(|number| format!("{prefix}:{number}")).collect()
+    };
+    let one_each = (0..200).map(|number| begin(&node, release(&names(&number.to_string(), 1))));
+    join_all(one_each).await;
+    assert_eq!(shared(&fake), [64, 64, 64, 8]);
+
+    let (fake, node) = pair();
+    let thirty = ["a", "b", "c", "d", "e"].map(|name| begin(&node, release(&names(name, 30))));
+    join_all(thirty).await;
+    assert_eq!((shared(&fake), fake.batches()), (vec![2, 2], vec![3]));
+
+    let (fake, node) = pair();
+    let long =
+        (0..8).map(|number| begin(&node, release(&[format!("{number}{}", "x".repeat(20_000))])));
+    join_all(long).await;
+    assert_eq!((shared(&fake), fake.batches()), (vec![3, 3, 2], vec![1, 1, 1]));
+}
+
+/// Where the server has a compare-and-delete, that is cheaper.
+#[tokio::test(start_paused = true)]
+async fn a_compare_and_delete_shares_no_script() {
+    let (fake, node) = on(|parts| (parts[0] == "DELIFEQ").then_some(Value::Int(1)));
+    all(&node, &["1 release a", "2 release b", "1 release cd", "2 release ef"]).await;
+    assert_eq!(shape(&fake), ["DELIFEQ a", "DELIFEQ b", "shared cd,ef"]);
+}
