@@ -12,7 +12,7 @@ use super::{Failure, Testbed, calls, order};
 type Case = for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Checked>;
 
 /// The cases that are code. The others are in `cases.txt`.
-const CASES: [(Capabilities, &str, Case); 5] = [
+const CASES: [(Capabilities, &str, Case); 6] = [
     (Capabilities::NONE, "names are bytes, of any length", |b| Box::pin(calls::binary(b))),
     (Capabilities::NONE, "of many at once, one is granted", |b| Box::pin(calls::one_of_many(b))),
     (Capabilities::NONE, "a call that is dropped or given up disturbs no other", |b| {
@@ -20,6 +20,9 @@ const CASES: [(Capabilities, &str, Case); 5] = [
     }),
     (Capabilities::ORDERED, "calls take effect in the order of their begins", |b| {
         Box::pin(order::calls(b))
+    }),
+    (Capabilities::ORDERED, "calls of one moment have each its own answer", |b| {
+        Box::pin(order::together(b))
     }),
     (Capabilities::QUEUE, "a leave and a hint take effect after the call before them", |b| {
         Box::pin(order::queue(b))

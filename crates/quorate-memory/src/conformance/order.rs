@@ -1,10 +1,13 @@
 //! Calls of a connection that keeps the order.
 
 use futures_util::future::{join, join_all};
-use quorate_core::backend::{CallReply, Capabilities, Choice, Entry, Mode, Operation};
+use quorate_core::backend::{
+    CallReply, Capabilities, Choice, Entry, ExtendOptions, Mode, Operation, Vote,
+};
 
-use super::bench::{Bench, Checked, acquiring, granted, releasing, text};
+use super::bench::{Bench, Checked, acquiring, granted, is_vote, releasing, text};
 use super::ensure;
+use crate::rng::{SplitMix64, below};
 
 const ROUNDS: usize = 40;
 
@@ -28,6 +31,35 @@ pub(super) async fn calls(bench: &Bench<'_>) -> Checked {
         released.and(acquired)?;
         granted("release", bench.release(&second)).await?;
         join_all(others).await;
+    }
+    Ok(())
+}
+
+/// Calls that begin at one moment do what they do one by one, and each has its own answer.
+pub(super) async fn together(bench: &Bench<'_>) -> Checked {
+    let mut random = SplitMix64::new(1);
+    // The number of the call that has acquired each key, or zero.
+    let (mut held, mut calls, mut expected) = ([0; 3], Vec::new(), Vec::new());
+    for number in 1..=1_000 {
+        let mut draw = || below(random.next(), 3) as usize;
+        let (first, last, what) = (draw(), draw(), draw());
+        let own = &mut held[first.min(last)..=last];
+        let holder = if what > 0 && own[0] > 0 { own[0] } else { number };
+        let claim = bench.claim(&"abc"[first.min(last)..=last], holder)?;
+        let wanted = if what == 0 { 0 } else { holder };
+        let is_granted = own.iter().all(|held| *held == wanted);
+        for held in own.iter_mut().filter(|held| **held == wanted && (is_granted || what == 1)) {
+            *held = [holder, 0, holder][what];
+        }
+        expected.push(if is_granted { Vote::Granted } else { Vote::Refused });
+        calls.push(bench.begin(&match what {
+            0 => acquiring(&claim),
+            1 => releasing(&claim),
+            _ => Operation::Extend(claim, ExtendOptions::default()),
+        }));
+    }
+    for (seen, vote) in join_all(calls).await.iter().zip(expected) {
+        ensure!(is_vote(seen, vote), "{seen:?} instead of {vote:?}");
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One direction: no message arrives before one that was sent earlier.
+/// One direction: no message arrives before one that was sent earlier, but for its `place`.
 ///
 /// Timers alone do not ensure that: those of real runtimes have ticks of a millisecond, and several
 /// threads race for what one tick has woken. So each timer delivers the oldest message, whichever it was
@@ -27,12 +27,14 @@ struct Sent<M> {
 pub(super) struct Arrival<M>(Option<Arc<Lane<M>>>);
 
 impl<M> Lane<M> {
-    /// Adds a message that would take `delay` if it were the only one. Returns after how long it arrives.
+    /// Adds a message that would take `delay` if it were the only one, at its `place` among those in flight. Returns after how
+    /// long the last of them arrives.
     pub(super) fn send(
         self: &Arc<Self>,
         now: Instant,
         delay: Duration,
         message: M,
+        place: impl FnOnce(&M, &VecDeque<M>) -> usize,
     ) -> (Duration, Arrival<M>) {
         let mut sent = self.sent();
         let mut arrival = now + delay;
@@ -42,7 +44,8 @@ impl<M> Lane<M> {
         if arrival > now {
             sent.last = Some(arrival);
         }
-        sent.messages.push_back(message);
+        let place = place(&message, &sent.messages);
+        sent.messages.insert(place, message);
         (arrival - now, Arrival(Some(Arc::clone(self))))
     }
 

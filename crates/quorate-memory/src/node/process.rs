@@ -132,11 +132,12 @@ impl Process {
         let replies = connection.map(|connection| Arc::clone(&connection.replies));
         let lane = connection.map(|connection| Arc::clone(&connection.requests));
         let process = Arc::clone(self);
-        let request = Request { call, journey, origin, replies };
-        self.carry(lane, journey.request, None, request, move |one| process.receive(one));
+        let request = Request { call, journey, origin, replies, sent: self.runtime.now() };
+        let receive = move |one| process.receive(one);
+        self.carry(lane, journey.request, None, request, Request::place, receive);
     }
 
-    /// Delivers a message after `delay`, behind all that were sent before on this lane.
+    /// Delivers a message after `delay`, at its `place` among those in flight on this lane.
     ///
     /// A receiver that is paused handles it later, a killed one never.
     fn carry<M: Send + 'static>(
@@ -145,12 +146,13 @@ impl Process {
         delay: Duration,
         receiver: Option<SimClient>,
         message: M,
+        place: impl FnOnce(&M, &VecDeque<M>) -> usize,
         accept: impl Fn(M) + Send + 'static,
     ) {
         let Some(lane) = lane else {
             return self.after(delay, move || handle_by(receiver, move || accept(message)));
         };
-        let (delay, arrival) = lane.send(self.runtime.now(), delay, message);
+        let (delay, arrival) = lane.send(self.runtime.now(), delay, message, place);
         self.after(delay, move || handle_by(receiver, move || arrival.deliver(accept)));
     }
 
@@ -169,7 +171,7 @@ impl Process {
 
     /// Carries a request out, unless there is a failure, and sends the reply.
     fn handle(self: &Arc<Self>, request: Request, failure: Option<BackendError>) {
-        let Request { call, journey, origin, replies } = request;
+        let Request { call, journey, origin, replies, .. } = request;
         // A request that a process refused does not come again. No request of a connection does.
         let again = journey.again.filter(|_| failure.is_none() && replies.is_none());
         let mut result = match failure {
@@ -180,7 +182,8 @@ impl Process {
             // Nobody awaits the second reply.
             let (call, _) = ask(call.operation().clone(), self.runtime.now());
             let (journey, origin, process) = (Journey::default(), origin.clone(), Arc::clone(self));
-            let request = Request { call, journey, origin, replies: None };
+            let sent = self.runtime.now();
+            let request = Request { call, journey, origin, replies: None, sent };
             self.after(later, move || process.receive(request));
         }
         if journey.is_cut {
@@ -190,7 +193,8 @@ impl Process {
             return self.keep(call);
         }
         let answer = |(call, result): Answer| call.answer(result);
-        self.carry(replies, journey.reply, origin.client, (call, result), answer);
+        let last = |_: &Answer, others: &VecDeque<Answer>| others.len();
+        self.carry(replies, journey.reply, origin.client, (call, result), last, answer);
     }
 
     fn execute(self: &Arc<Self>, call: &Call, origin: &Origin) -> CallResult {

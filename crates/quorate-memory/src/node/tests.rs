@@ -74,6 +74,41 @@ fn race(seed: u64, is_ordered: bool) -> (Vec<Option<Vote>>, Vec<usize>) {
     (votes, replies)
 }
 
+/// Begins calls at one moment over a network that delays them. Returns the order of the replies.
+fn together(calls: &[(&str, u8, &'static str)]) -> String {
+    let (sim, node) = world();
+    node.add_rule(Rule::new(Effect::Delay { least: MS, most: 5 * MS }));
+    let replies = Arc::new(Mutex::new(Vec::new()));
+    let calls = calls.iter().enumerate().map(|(number, (what, holder, name))| {
+        let (node, replies) = (node.clone(), Arc::clone(&replies));
+        let claim = claim_of(*holder, [name], TTL);
+        async move {
+            let seen = match *what {
+                "acquire" => node.acquire(&claim, AcquireOptions::default()).await,
+                "extend" => node.extend(&claim, ExtendOptions::default()).await,
+                _ => node.release(&claim, ReleaseOptions::default()).await,
+            };
+            replies.lock().unwrap().push(number.to_string());
+            seen.unwrap()
+        }
+    });
+    sim.block_on(join_all(calls));
+    let replies = replies.lock().unwrap().join(" ");
+    replies
+}
+
+/// Rules C3, H6.
+#[test]
+fn what_is_sent_at_one_moment_shares_scripts_and_keeps_the_order_of_each_key() {
+    let (acquire, release, extend) = ("acquire", "release", "extend");
+    let passes = [(release, 1, "a"), (acquire, 2, "a"), (release, 1, "b"), (acquire, 2, "b")];
+    assert_eq!(together(&passes), "0 2 1 3");
+    let stays = [(release, 1, "a"), (acquire, 1, "b"), (release, 1, "b"), (release, 1, "c")];
+    assert_eq!(together(&stays), "0 1 2 3");
+    let kinds = [(extend, 1, "a"), (release, 1, "b"), (extend, 1, "c"), (release, 1, "c")];
+    assert_eq!(together(&kinds), "0 2 1 3");
+}
+
 #[test]
 fn calls_of_an_ordered_node_take_effect_and_settle_in_the_order_of_their_first_polls() {
     for seed in 0..50 {

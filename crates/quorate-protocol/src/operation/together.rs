@@ -3,7 +3,7 @@
 //! With client tracking, a command that reads makes the server remember **all** keys of its script. So these scripts read
 //! all keys by one `MGET`, and not one by one.
 
-use quorate_core::backend::{Claim, Mode, Operation};
+use quorate_core::backend::{Claim, Operation};
 
 use crate::command::Command;
 use crate::features::Features;
@@ -18,19 +18,12 @@ pub(super) static RELEASE: Script = script!("is_freed", "release_many");
 /// Redis 6 has no `GT`, and fails the script.
 pub(super) static EXTEND: Script = script!("extend_many");
 
-/// Whether it is a plain release or a plain extension, which may share a script with others of its kind.
+/// Whether it may share a script with others of its kind.
 pub(crate) fn sharing(operation: &Operation, features: &Features) -> bool {
-    let Some(claim) = claim(operation) else { return false };
-    let is_plain = match operation {
-        // A compare-and-delete costs the server less than a place in the script.
-        Operation::Release(_, options) => {
-            let compares = features.compare_and_delete.is_some() && claim.keys().len() == 1;
-            options.raise_to.is_none() && !compares
-        }
-        _ => true,
-    };
-    let is_plain = is_plain && claim.mode() == Mode::Exclusive;
-    is_plain && features.scripts.is_ok() && !features.goes_alone(operation)
+    // A compare-and-delete costs the server less than a place in the script.
+    let compares = features.compare_and_delete.is_some()
+        && matches!(operation, Operation::Release(claim, _) if claim.keys().len() == 1);
+    operation.is_plain() && !compares && features.scripts.is_ok() && !features.goes_alone(operation)
 }
 
 /// About as many bytes as an operation adds to a script.

@@ -96,6 +96,19 @@ impl Operation {
         };
         one.into_iter().chain(several)
     }
+
+    /// Whether it is the extension of an exclusive claim, or its release without a fencing number. A node may carry out several
+    /// of one kind together.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        match self {
+            Self::Extend(claim, _) => claim.mode() == Mode::Exclusive,
+            Self::Release(claim, options) => {
+                claim.mode() == Mode::Exclusive && options.raise_to.is_none()
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Which of several keys a waiter wants.
