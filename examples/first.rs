@@ -1,5 +1,5 @@
 //! The first program of the README, on the nodes that its arguments name:
-//! `cargo run --example first -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 …`
+//! `cargo run --example first --features redis -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 …`
 
 #![expect(clippy::print_stdout, reason = "an example reports what it does")]
 

@@ -1,5 +1,5 @@
 //! The same program on real nodes:
-//! `cargo run --example fred -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 …`
+//! `cargo run --example fred --features fred -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 …`
 
 #![expect(clippy::print_stdout, reason = "an example reports what it does")]
 

@@ -1,5 +1,5 @@
-//! A lock that changes hands: `cargo run --example handover`; between two processes with
-//! `cargo run --example handover -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 …`
+//! A lock that changes hands: `cargo run --example handover --features redis`; between two processes with
+//! `cargo run --example handover --features redis -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 …`
 
 #![expect(clippy::print_stdout, reason = "an example tells what happens")]
 

@@ -1,7 +1,7 @@
 //! A service that lives long: it imports customers, asks a slow API with permits, sends a report once a minute, cleans up
 //! in one of its processes, and comes to an end of its own when it is asked to.
 //!
-//! `cargo run --example importer` works on nodes in memory, and `cargo run --example importer -- redis://127.0.0.1:7001 …`
+//! `cargo run --example importer --features redis` works on nodes in memory, and `cargo run --example importer --features redis -- redis://127.0.0.1:7001 …`
 //! on servers: start it in several terminals. Ctrl-C or SIGTERM ends it. Its tests run on virtual time.
 
 #![expect(clippy::print_stdout, reason = "an example tells what happens")]

@@ -1,6 +1,6 @@
-//! Processes of which one leads, and hands over when it is asked to: `cargo run --example lead` has two of them, on nodes
+//! Processes of which one leads, and hands over when it is asked to: `cargo run --example lead --features redis` has two of them, on nodes
 //! in memory. With addresses it is one process, to be started in several terminals, and to be killed or asked:
-//! `cargo run --example lead -- redis://127.0.0.1:7001 …`, and `quorate free scheduler`.
+//! `cargo run --example lead --features redis -- redis://127.0.0.1:7001 …`, and `quorate free scheduler`.
 
 #![expect(clippy::print_stdout, reason = "an example tells what happens")]
 

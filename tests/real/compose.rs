@@ -44,7 +44,9 @@ fn five_nodes_have_the_same_settings_and_ports_and_disks_of_their_own() {
     assert_eq!([services.len(), ports.len(), disks.len()], [5; 3]);
     let declared = file["volumes"].as_hash().unwrap().keys();
     assert_eq!(disks, declared.map(|name| name.as_str().unwrap()).collect());
-    let command = TEXT.lines().find_map(|line| line.split_once("cargo run --example redis -- "));
+    let command = TEXT
+        .lines()
+        .find_map(|line| line.split_once("cargo run --example redis --features redis -- "));
     let addresses = command.unwrap().1.split(' ');
     let named = addresses.map(|address| address.strip_prefix("redis://127.0.0.1:").unwrap());
     assert_eq!(named.collect::<BTreeSet<_>>(), ports);

@@ -1,5 +1,6 @@
 //! The published crates: their features, documentation, dependencies and packages.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -13,7 +14,8 @@ const FOREIGN: &[&str] =
 /// combination uses is dead in the others.
 pub(crate) fn features() -> Outcome {
     need(&cargo(&["hack"]), "cargo-hack")?;
-    let clippy = ["hack", "clippy", "--each-feature", "--ignore-private", "--locked"];
+    let clippy =
+        ["hack", "clippy", "--workspace", "--each-feature", "--ignore-private", "--locked"];
     cargo(&clippy).args(&["--", "-D", "warnings"]).run()
 }
 
@@ -21,7 +23,15 @@ pub(crate) fn features() -> Outcome {
 pub(crate) fn docs() -> Outcome {
     need(&cargo(&["hack"]), "cargo-hack")?;
     let doc = |words: &[&str]| cargo(words).env("RUSTDOCFLAGS", "-D warnings").run();
-    doc(&["hack", "doc", "--no-deps", "--locked", "--no-default-features", "--ignore-private"])?;
+    doc(&[
+        "hack",
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--locked",
+        "--no-default-features",
+        "--ignore-private",
+    ])?;
     guide_is_there()?;
     doc(&["doc", "--no-deps", "--locked", "--workspace", "--all-features"])
 }
@@ -66,9 +76,18 @@ pub(crate) fn need(tool: &Cmd, package: &str) -> Outcome {
         .run()
 }
 
-/// Checks that the core without features needs no runtime and no client, and that each crate is packed with its
-/// README and licences.
+/// How many packages the first command of the README may build.
+const MOST_PACKAGES: usize = 60;
+
+/// Checks that the core without features needs no runtime and no client, that `quickstart` needs few packages, and that
+/// each crate is packed with its README and licences.
 pub(crate) fn check() -> Outcome {
+    let first =
+        cargo(&["tree", "--locked", "--edges", "normal,build", "--prefix", "none"]).read()?;
+    let packages: BTreeSet<_> = first.lines().filter_map(|line| line.split(' ').next()).collect();
+    if packages.len() > MOST_PACKAGES {
+        return Err(format!("`cargo run --example quickstart` builds {} packages", packages.len()));
+    }
     let tree = cargo(&["tree", "--package", "quorate-core", "--no-default-features", "--locked"])
         .args(&["--edges", "normal", "--target", "all", "--prefix", "none"])
         .read()?;
