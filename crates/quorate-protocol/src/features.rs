@@ -33,8 +33,8 @@ pub struct Features {
     /// When the server writes its log to the disk, by its last description.
     pub(crate) fsync: Option<Arc<str>>,
     lacks: Vec<(Discriminant<Operation>, BackendError)>,
-    /// The operations that share no script here, since that failed.
-    alone: Vec<Discriminant<Operation>>,
+    /// The operations that share no script here, since that has failed.
+    pub(crate) alone: Vec<Discriminant<Operation>>,
     /// Why a release or an extension was refused that the handshake had proven.
     denied: Option<BackendError>,
 }
@@ -91,11 +91,6 @@ impl Features {
         if is_optional && error.is_lack() && self.lack_of(operation).is_none() {
             self.lacks.push((discriminant(operation), error.clone()));
         }
-    }
-
-    /// Whether this operation shares no script here.
-    pub(crate) fn goes_alone(&self, operation: &Operation) -> bool {
-        self.alone.contains(&discriminant(operation))
     }
 
     /// A script of several such operations has failed. Unless that is about one key, or passes, they share none any more.

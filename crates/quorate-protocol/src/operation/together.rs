@@ -3,6 +3,8 @@
 //! With client tracking, a command that reads makes the server remember **all** keys of its script. So these scripts read
 //! all keys by one `MGET`, and not one by one.
 
+use std::mem::discriminant;
+
 use quorate_core::backend::{Claim, Operation};
 
 use crate::command::Command;
@@ -23,7 +25,8 @@ pub(crate) fn sharing(operation: &Operation, features: &Features) -> bool {
     // A compare-and-delete costs the server less than a place in the script.
     let compares = features.compare_and_delete.is_some()
         && matches!(operation, Operation::Release(claim, _) if claim.keys().len() == 1);
-    operation.is_plain() && !compares && features.scripts.is_ok() && !features.goes_alone(operation)
+    let is_alone = compares || features.alone.contains(&discriminant(operation));
+    operation.is_plain() && features.scripts.is_ok() && !is_alone
 }
 
 /// About as many bytes as an operation adds to a script.
