@@ -73,8 +73,8 @@ type Make = fn(&str) -> Arc<dyn LockBackend>;
 
 /// The kinds of nodes, and how many cases of the suite concern each. A pool keeps no order and does not watch.
 const KINDS: [(Make, usize, bool); 4] = [
-    (|address| Client::Redis.connect_one(address), 64, true),
-    (|address| Client::Fred.connect_one(address), 64, true),
+    (|address| Client::Redis.connect_one(address), 65, true),
+    (|address| Client::Fred.connect_one(address), 65, true),
     (|address| Client::Pool.connect_one(address), 57, false),
     (pools::theirs, 57, false),
 ];

@@ -39,6 +39,7 @@ mod sentinel;
 mod short_runtimes;
 mod stuck;
 mod tls;
+mod together;
 mod told;
 mod versions;
 mod watch;

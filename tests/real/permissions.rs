@@ -1,13 +1,16 @@
 //! The permissions that the guide names: with no others a user does all that a lock needs.
 
+use std::future::IntoFuture;
 use std::slice;
 use std::time::Duration;
 
+use futures_util::future::{join_all, try_join_all};
 use quorate::LockManager;
-use quorate_tests::RedisServer;
 use quorate_tests::wait::{LONG_TTL, until};
+use quorate_tests::{RedisServer, Reply};
 
-use crate::client::{Client, assert_clean, calls, on_tokio, unhurried};
+use crate::client::{Client, assert_clean, calls, current_thread, on_tokio, unhurried};
+use crate::together::cycle;
 
 const TWO: usize = 2;
 
@@ -79,6 +82,66 @@ fn the_acl_line_of_the_guide_is_enough() {
     assert!(denied.iter().all(may_be), "{denied:?}");
 }
 
+/// How often the node has refused a user.
+fn refusals(node: &RedisServer) -> Vec<(String, Reply)> {
+    let log = node.cli(&["ACL", "LOG"]).array().into_iter();
+    let refusal = |entry: Vec<Reply>| (entry[7].text(), entry[1].clone());
+    log.map(|entry| refusal(entry.array())).collect()
+}
+
+/// Each connection asks once for releases, and once for extensions.
+#[test]
+fn a_user_without_mget_loses_speed_only() {
+    let node = RedisServer::start();
+    let words: Vec<_> = line("locker", ">pw").into_iter().filter(|word| word != "+mget").collect();
+    assert_eq!(node.cli(&words).error(), None);
+    for client in Client::ALL {
+        current_thread().block_on(async {
+            let manager = client.manager_at(&node.address_as("locker", "pw"));
+            cycle(&manager, &["orders:1", "orders:2", "orders:3"]).await;
+            let before = refusals(&node);
+            assert!(before.iter().any(|(what, _)| what == "mget"), "{client:?}: {before:?}");
+            for _ in 0..3 {
+                cycle(&manager, &["orders:1", "orders:2", "orders:3"]).await;
+            }
+            assert_eq!(refusals(&node), before, "{client:?}");
+            assert_clean(&manager).await;
+            assert_eq!(node.keys(), [""; 0]);
+        });
+    }
+}
+
+/// The user may not use the key any more. What shares its scripts is not disturbed.
+#[test]
+fn a_key_that_is_forbidden_costs_no_other_call_of_its_script() {
+    let node = RedisServer::start();
+    let permit = |keys: &str| {
+        let mut words = line("locker", ">pw");
+        words.extend(["resetkeys", keys, "~quorate:*"].map(str::to_owned));
+        assert_eq!(node.cli(&words).error(), None);
+    };
+    for client in Client::ALL {
+        current_thread().block_on(async {
+            permit("~orders:*");
+            let manager = client.manager_at(&node.address_as("locker", "pw"));
+            let names = ["orders:a1", "orders:b", "orders:a2"];
+            let guards = names.map(|name| manager.lock(name).into_future());
+            let guards = try_join_all(guards).await.unwrap();
+            permit("~orders:a*");
+            for _ in 0..2 {
+                let extended = join_all(guards.iter().map(|guard| guard.extend())).await;
+                let is_extended: Vec<_> = extended.iter().map(Result::is_ok).collect();
+                assert_eq!(is_extended, [true, false, true], "{client:?}: {extended:?}");
+            }
+            let released = join_all(guards.into_iter().map(|guard| guard.release())).await;
+            let is_released: Vec<_> = released.iter().map(Result::is_ok).collect();
+            assert_eq!(is_released, [true, false, true], "{client:?}: {released:?}");
+            assert_eq!(node.keys(), ["orders:b"], "{client:?}");
+            node.flushall();
+        });
+    }
+}
+
 /// Each operation of a manager but those of the restart guard.
 async fn everything(
     number: usize,
@@ -90,6 +153,7 @@ async fn everything(
     let joined = calls(node, "zadd");
     let guard = one.lock(["orders:1", "orders:2"]).await.unwrap();
     guard.extend().await.unwrap();
+    cycle(one, &["orders:5", "orders:6"]).await;
     let waits = tokio::spawn(other.lock("orders:1").into_future());
     until("an entry in the queue", || calls(node, "zadd") > joined).await;
     guard.release().await.unwrap();

@@ -4,12 +4,14 @@
 
 use std::future::IntoFuture;
 
+use futures_util::future::try_join_all;
 use quorate::{LeaseEnd, LockGuard, LockManager};
 use quorate_tests::wait::{LIMIT, until, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::client::{
-    Client, all_have, assert_clean, close, nothing_is_left, on_tokio, with_each_client,
+    Client, all_have, assert_clean, calls, close, current_thread, nothing_is_left, on_tokio,
+    with_each_client,
 };
 use crate::wire::commands;
 
@@ -46,6 +48,32 @@ fn del(nodes: &[RedisServer], name: &str) {
 
 async fn is_lost_at_once(guard: &LockGuard) -> bool {
     matches!(within_limit("the end of a lease", guard.lost()).await, LeaseEnd::NotHeld(_))
+}
+
+/// The extension of several leases is one script, after which the node pushes the next change of each key.
+#[test]
+fn p2_a_lease_that_was_extended_with_others_hears_of_its_own_key() {
+    for client in Client::ALL {
+        current_thread().block_on(async {
+            let nodes = &Nodes::start(1);
+            let manager = client.manager(nodes);
+            let mut guards = Vec::new();
+            for name in ["one", "two", "three"] {
+                guards.push(held(&manager, nodes, name).await);
+            }
+            for _ in 0..2 {
+                try_join_all(guards.iter().map(|guard| guard.extend())).await.unwrap();
+            }
+            assert!(calls(&nodes[0], "mget") > 0, "{client:?}");
+            for (guard, name) in guards.iter().zip(["one", "two", "three"]) {
+                assert!(guard.is_valid(), "{client:?}: {name}");
+                del(nodes, name);
+                assert!(is_lost_at_once(guard).await);
+            }
+            drop(guards);
+            close(&manager, nodes).await;
+        });
+    }
 }
 
 #[test]
