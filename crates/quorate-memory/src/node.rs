@@ -22,7 +22,7 @@ mod process;
 mod tests;
 mod watches;
 
-use self::message::Connection;
+use self::message::{Connect, Connection};
 use self::process::{Process, new_id};
 
 /// A node that lives in this process: the replies of a Redis node, and faults on demand.
@@ -129,6 +129,14 @@ impl MemoryNode {
     #[must_use]
     pub fn lacking(&self, capabilities: Capabilities) -> Self {
         Self { lacks: self.lacks | capabilities, ..self.clone() }
+    }
+
+    /// The same node over a connection that the first call makes, which takes `takes`. A connect fails after `limit`: its
+    /// calls are not sent, and the next call connects again.
+    #[must_use]
+    pub fn connecting(&self, takes: Duration, limit: Duration) -> Self {
+        let connect = Connect { takes, limit };
+        Self { connection: Arc::new(Connection::to_make(connect)), ..self.clone() }
     }
 
     /// The same node over a pool: calls take effect, and settle, in any order.

@@ -81,6 +81,10 @@ impl<D: Dial> Batcher<D> {
         self.shared.dial.name()
     }
 
+    pub(crate) fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
     /// Queues a call.
     pub(crate) fn begin(&self, call: Call) -> Result<(), NotSent> {
         if !self.shared.queue.push(call)? {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use quorate_core::backend::{Call, Capabilities, NotSent};
 
@@ -12,6 +13,9 @@ pub trait Carrier: fmt::Debug + Send + Sync + 'static {
 
     /// Which of [`Capabilities::ORDERED`], [`Capabilities::WATCH`] and [`Capabilities::PUSH`] it has.
     fn capabilities(&self) -> Capabilities;
+
+    /// How long a connect may take.
+    fn connect_limit(&self) -> Duration;
 
     /// Starts a call and returns, as [`LockBackend::begin`](quorate_core::LockBackend::begin) does.
     ///

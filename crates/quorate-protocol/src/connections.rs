@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quorate_core::backend::{Call, Capabilities, NotSent, Operation};
 use quorate_core::runtime::TokioRuntime;
@@ -41,6 +42,10 @@ impl<D: Dial> Carrier for Connections<D> {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::ORDERED | Capabilities::WATCH | Capabilities::PUSH
+    }
+
+    fn connect_limit(&self) -> Duration {
+        self.both.0.limits().connect
     }
 
     fn begin(&self, call: Call) -> Result<(), NotSent> {

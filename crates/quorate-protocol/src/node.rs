@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use quorate_core::backend::{
@@ -82,6 +82,10 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
 
     fn name(&self) -> Cow<'_, str> {
         self.carrier.name()
+    }
+
+    fn connect_limit(&self) -> Duration {
+        self.carrier.connect_limit()
     }
 
     fn capabilities(&self) -> Capabilities {

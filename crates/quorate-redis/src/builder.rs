@@ -106,8 +106,8 @@ where
         error: |error| of_connect(&error),
         dial: None,
     };
-    let (runtime, limit) = (TokioRuntime::new(), Limits::default().reply);
-    PooledNode::over(Pooled::new(name.into(), runtime, pool, limit, reads))
+    let (runtime, limits) = (TokioRuntime::new(), Limits::default());
+    PooledNode::over(Pooled::new(name.into(), runtime, pool, limits, reads))
 }
 
 /// Nodes with other settings than those of [`connect`].
@@ -268,7 +268,7 @@ impl Builder {
                 dial: Some(dial.clone()),
             };
             let (name, pool) = (dial.name().into_owned(), pool.build_unchecked(dial));
-            PooledNode::over(Pooled::new(name, runtime.clone(), pool, self.limits.reply, reads))
+            PooledNode::over(Pooled::new(name, runtime.clone(), pool, self.limits, reads))
         };
         Ok(self.dials(addresses)?.into_iter().map(node).collect())
     }

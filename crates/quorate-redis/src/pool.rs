@@ -13,7 +13,7 @@ use quorate_core::backend::{Call, CallReply, CallResult, Capabilities, NotSent, 
 use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{
-    Carrier, Connection as _, Dial as _, Features, LEAST_LIFE, SILENT, exchange, handshake,
+    Carrier, Connection as _, Dial as _, Features, LEAST_LIFE, Limits, SILENT, exchange, handshake,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
@@ -28,21 +28,23 @@ use crate::dial::RedisDial;
 pub struct Pooled {
     name: Arc<str>,
     runtime: TokioRuntime,
+    connect_limit: Duration,
     pool: Arc<dyn Lend>,
 }
 
 impl Pooled {
-    /// A carrier over `pool`. A connection without a reply within `reply_limit` is over.
+    /// A carrier over `pool`. A connection without a reply within the limit is over.
     pub(crate) fn new<M: ManageConnection>(
         name: String,
         runtime: TokioRuntime,
         pool: bb8::Pool<M>,
-        reply_limit: Duration,
+        limits: Limits,
         reads: Reads<M>,
     ) -> Self {
+        let (reply_limit, connect_limit) = (limits.reply, limits.connect);
         let (failure, moved_at, left, features) = Default::default();
         let pool = Arc::new(Source { pool, reads, reply_limit, failure, moved_at, left, features });
-        Self { name: name.into(), runtime, pool }
+        Self { name: name.into(), runtime, connect_limit, pool }
     }
 }
 
@@ -59,6 +61,10 @@ impl Carrier for Pooled {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::NONE
+    }
+
+    fn connect_limit(&self) -> Duration {
+        self.connect_limit
     }
 
     fn begin(&self, call: Call) -> Result<(), NotSent> {

@@ -206,14 +206,16 @@ impl<'a> Rounds<'a> {
         self.cluster().nodes.unnamed(self.node_timeout, self.now()).is_empty()
     }
 
-    /// Waits until each node has said which server it is, for at most a node timeout. Until then another process may take
+    /// Waits until each node has said which server it is, for at most a node timeout, and a first connect. Until then another process may take
     /// another node for the gate. Where all have said so, no node is asked.
     pub(super) async fn learn_gates(&self) {
         let (cluster, now) = (self.cluster(), self.cluster().now());
         let unnamed = cluster.nodes.unnamed(self.node_timeout, now);
         if !unnamed.is_empty() {
             let ask = |node| cluster.ask(node, Operation::ServerId, now);
-            cluster.within(self.node_timeout, join_all(unnamed.into_iter().map(ask))).await;
+            let connect = unnamed.iter().map(|id| cluster.nodes.connect_limit(*id)).max();
+            let limit = self.node_timeout.saturating_add(connect.unwrap_or_default());
+            cluster.within(limit, join_all(unnamed.into_iter().map(ask))).await;
         }
     }
 

@@ -85,11 +85,14 @@ impl Wanted {
     }
 
     /// When the request ends without the lock; `None` for never. One that waits for no holder has two node timeouts for
-    /// all its rounds.
+    /// all its rounds, and the time that a first connect may take.
     pub(super) fn deadline(&self, cluster: &Cluster, start: Instant) -> Option<Instant> {
         let config = &cluster.config;
         let timeout = match self.wishes.patience? {
-            Duration::ZERO => config.node_timeout(self.ttl).saturating_mul(2),
+            Duration::ZERO => {
+                let rounds = config.node_timeout(self.ttl).saturating_mul(2);
+                rounds.saturating_add(cluster.nodes.longest_connect())
+            }
             timeout => timeout,
         };
         Some(saturating_add(start, timeout))

@@ -80,6 +80,8 @@ pub struct AttemptMachine<E, H = ()> {
     timers: Timers,
     /// The end of the validity; in Ending, the end that it had.
     valid_until: Instant,
+    /// When the nodes that are connecting are so no more.
+    connect_until: Instant,
     /// The end by the hold limit.
     hold_until: Option<Instant>,
     /// The safety margin that lies between the validity and the end of the keys.
@@ -217,6 +219,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     fn begin(settings: Settings, phase: Phase, token: Option<FencingToken>, now: Instant) -> Self {
         let nodes = settings.nodes.ids().map(|id| Node::new(settings.is_ordered(id)));
+        let limits = settings.nodes.ids().map(|id| settings.call_limit(id));
+        let longest = limits.max().unwrap_or(settings.node_timeout);
         let mut attempt = Self {
             settings,
             phase,
@@ -224,6 +228,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             round: Round::new(RoundId(0), now, settings.ttl, now),
             timers: Timers::default(),
             valid_until: now,
+            connect_until: saturating_add(now, longest),
             hold_until: None,
             margin: Duration::ZERO,
             token,

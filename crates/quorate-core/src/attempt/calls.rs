@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Attempt, Effects, State, set_bit};
 use crate::algorithm::attempt::{CallId, Message, NodeSet, Outcome};
@@ -34,7 +34,8 @@ impl State {
         let tag = Tag { node, number: id.number(), begun: now, kind };
         match attempt.begin_call(operation, tag) {
             Ok(since) => {
-                if saturating_add(since, attempt.node_timeout) <= now
+                let limit = attempt.node_timeout.saturating_add(cluster.nodes.connect_limit(node));
+                if saturating_add(since, limit) <= now
                     && cluster.nodes.note_silent(node, now) == Change::Fails
                 {
                     effects.tell(move |attempt| {
@@ -80,7 +81,8 @@ impl State {
     ) {
         if telemetry::IS_ON {
             let (tag, outcome) = (*tag, outcome.clone());
-            effects.tell(move |attempt| tell_settled(attempt, &tag, outcome, change, now));
+            let limit = self.machine.settings().call_limit(tag.node);
+            effects.tell(move |attempt| tell_settled(attempt, &tag, outcome, change, limit, now));
         }
         if tag.kind == CallKind::Release {
             set_bit(&attempt.queued, tag.node, false);
@@ -177,6 +179,7 @@ fn tell_settled(
     tag: &Tag,
     outcome: Outcome<BackendError, Option<Holder>>,
     change: Change,
+    limit: Duration,
     now: Instant,
 ) {
     if tag.kind.is_extra()
@@ -193,7 +196,7 @@ fn tell_settled(
             ("failed", Some(error))
         }
     };
-    let vote = if latency > attempt.node_timeout { "silent" } else { vote };
+    let vote = if latency > limit { "silent" } else { vote };
     let (node, operation) = (attempt.cluster().nodes.name(tag.node), tag.kind.name());
     telemetry::call_settled(node, operation, vote, Some(latency), error.as_ref());
     match (change, &error) {

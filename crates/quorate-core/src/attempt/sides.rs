@@ -246,6 +246,8 @@ pub(crate) fn settings(cluster: &Cluster, claim: &Claim) -> Settings {
     settings.cleanup_bound = config.cleanup_bound;
     let is_ordered = |id: &NodeId| nodes.can(*id, Capabilities::ORDERED);
     settings = nodes.count().ids().filter(is_ordered).fold(settings, Settings::ordered);
+    let connects = |settings: Settings, id| settings.connecting(id, nodes.connect_limit(id));
+    settings = nodes.count().ids().fold(settings, connects);
     // A key of readers changes with each of them.
     let pushes = Capabilities::ORDERED | Capabilities::PUSH;
     let pushes = |id: &NodeId| claim.mode() == Mode::Exclusive && nodes.can(*id, pushes);

@@ -71,7 +71,8 @@ impl Nodes {
                 return Err(BuildError::DuplicateNode { name: name.to_string() });
             }
             let capabilities = backend.capabilities();
-            nodes.push(NodeSlot { name, backend, capabilities, health: Mutex::default() });
+            let health = Mutex::new(Health::new(backend.connect_limit()));
+            nodes.push(NodeSlot { name, backend, capabilities, health });
         }
         let is_ordered = |node: &NodeSlot| node.capabilities.contains(Capabilities::ORDERED);
         let all_ordered = nodes.iter().all(is_ordered);
@@ -93,6 +94,16 @@ impl Nodes {
 
     pub(crate) fn can(&self, id: NodeId, capabilities: Capabilities) -> bool {
         self.nodes[id.index()].capabilities.contains(capabilities)
+    }
+
+    /// How much longer than a node timeout a call to the node may take: until it has answered once, its connect limit.
+    pub(crate) fn connect_limit(&self, id: NodeId) -> Duration {
+        self.health(id).connect
+    }
+
+    /// The same for a call to each of all nodes.
+    pub(crate) fn longest_connect(&self) -> Duration {
+        self.count.ids().map(|id| self.connect_limit(id)).max().unwrap_or_default()
     }
 
     /// Whether every node keeps the order of calls. One that does not makes all of it a pool.
@@ -261,6 +272,11 @@ impl Nodes {
     ) {
         let sign = reply.map_or(Sign::Silence, |reply| Sign::of(CallKind::Acquire, reply));
         self.health(id).note_asked(sign, now);
+    }
+
+    /// Notes that a node has answered a question which counts for nothing else.
+    pub(crate) fn note_connected<T>(&self, id: NodeId, reply: &Result<T, BackendError>) {
+        self.health(id).note_connected(Sign::of(CallKind::Waiting, reply));
     }
 
     /// Notes a node timeout without a reply.

@@ -18,6 +18,7 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// For an `impl` of [`LockBackend`], whose methods are `async`.
 pub use async_trait::async_trait;
@@ -117,6 +118,12 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// What this backend was built for.
     fn capabilities(&self) -> Capabilities {
         Capabilities::NONE
+    }
+
+    /// How long a connect may take. Until the node has answered once, a call to it may take that much longer than a node
+    /// timeout: a process that begins has no connection. Zero for a backend that connects before its first call.
+    fn connect_limit(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Raises the fencing number of all keys to `number`, if all keys are ours and none is higher.
@@ -291,6 +298,10 @@ macro_rules! forward {
 
             fn capabilities(&self) -> Capabilities {
                 (**self).capabilities()
+            }
+
+            fn connect_limit(&self) -> Duration {
+                (**self).connect_limit()
             }
 
             fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {

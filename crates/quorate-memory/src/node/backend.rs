@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use quorate_core::backend::{
@@ -36,8 +37,12 @@ impl MemoryNode {
         // Watches do not share the connection of the other calls.
         let own = (operation == rule::Operation::Watch).then(Connection::default);
         let connection = own.as_ref().unwrap_or(&self.connection);
+        let wait = self.connection.wait(self.process.runtime.now());
         let connection = has.contains(Capabilities::ORDERED).then_some(connection);
-        self.process.send(call, operation, origin, connection);
+        match wait {
+            Ok(wait) => self.process.send(call, operation, origin, connection, wait),
+            Err(limit) => self.process.fail_to_connect(call, limit),
+        }
         Ok(())
     }
 
@@ -78,6 +83,10 @@ impl LockBackend for MemoryNode {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    fn connect_limit(&self) -> Duration {
+        self.connection.connect_limit()
     }
 
     async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Reply, BackendError> {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::mem::discriminant;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use quorate_core::backend::{Call, CallResult};
 
@@ -16,6 +16,40 @@ use crate::rule::Journey;
 pub(super) struct Connection {
     pub(super) requests: Arc<Lane<Request>>,
     pub(super) replies: Arc<Lane<Answer>>,
+    /// How it is made; `None` for one that is there.
+    connect: Option<Connect>,
+    /// When it is there, or when the connect fails.
+    made_at: Mutex<Option<Instant>>,
+}
+
+/// How a connection is made.
+#[derive(Clone, Copy)]
+pub(super) struct Connect {
+    pub(super) takes: Duration,
+    pub(super) limit: Duration,
+}
+
+impl Connection {
+    pub(super) fn to_make(connect: Connect) -> Self {
+        Self { connect: Some(connect), ..Self::default() }
+    }
+
+    pub(super) fn connect_limit(&self) -> Duration {
+        self.connect.map_or(Duration::ZERO, |connect| connect.limit)
+    }
+
+    /// How long a call that begins `now` waits for the connection. An error: until the connect fails.
+    pub(super) fn wait(&self, now: Instant) -> Result<Duration, Duration> {
+        let Some(Connect { takes, limit }) = self.connect else { return Ok(Duration::ZERO) };
+        let mut made_at = self.made_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let fails = takes > limit;
+        if fails {
+            // A connect that has failed is made again.
+            made_at.take_if(|at| *at <= now);
+        }
+        let left = made_at.get_or_insert(now + takes.min(limit)).saturating_duration_since(now);
+        if fails { Err(left) } else { Ok(left) }
+    }
 }
 
 /// A call that is sent to the process.

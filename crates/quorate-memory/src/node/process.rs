@@ -114,13 +114,20 @@ impl Process {
         }
     }
 
-    /// Sends a request. It leaves now, whatever becomes of the reply.
+    /// Answers a call whose connection cannot be made, after this time.
+    pub(super) fn fail_to_connect(&self, call: Call, limit: Duration) {
+        let error = BackendError::new(BackendErrorKind::TimedOut, "no connection in time");
+        self.after(limit, move || call.answer(Err(error.not_sent())));
+    }
+
+    /// Sends a request, after a wait for the connection. It leaves then, whatever becomes of the reply.
     pub(super) fn send(
         self: &Arc<Self>,
         call: Call,
         operation: Operation,
         origin: Origin,
         connection: Option<&Connection>,
+        wait: Duration,
     ) {
         let state = self.lock();
         state.observe(Observed::Sent { operation, client: origin.id() });
@@ -133,8 +140,8 @@ impl Process {
         let lane = connection.map(|connection| Arc::clone(&connection.requests));
         let process = Arc::clone(self);
         let request = Request { call, journey, origin, replies, sent: self.runtime.now() };
-        let receive = move |one| process.receive(one);
-        self.carry(lane, journey.request, None, request, Request::place, receive);
+        let (delay, receive) = (wait + journey.request, move |one| process.receive(one));
+        self.carry(lane, delay, None, request, Request::place, receive);
     }
 
     /// Delivers a message after `delay`, at its `place` among those in flight on this lane.

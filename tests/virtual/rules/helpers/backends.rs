@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use quorate_core::backend::{
@@ -244,6 +245,10 @@ impl LockBackend for Begins {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    fn connect_limit(&self) -> Duration {
+        self.node.connect_limit()
     }
 
     fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {

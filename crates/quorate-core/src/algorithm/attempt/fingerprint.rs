@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
-use super::{AttemptMachine, Node, Phase, Round, Timers};
+use super::{AttemptMachine, Node, NodeSet, Phase, Round, Timers};
 
 impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
     /// Hashes what the attempt will do from now on, nodes apart: each time as the duration until
@@ -12,8 +12,11 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
     pub fn fingerprint(&self, now: Instant, hasher: &mut impl Hasher) {
         let left = |at: Instant| at.saturating_duration_since(now);
         let Self { phase, round, timers, valid_until, hold_until, margin, token, .. } = self;
-        let Self { settings: _, nodes: _, longest_ttl, calls: _, queued, left_late, .. } = self;
+        let Self { settings, nodes: _, longest_ttl, calls: _, queued, left_late, .. } = self;
         self.has_looked.hash(hasher);
+        if settings.connecting_nodes() != NodeSet::default() {
+            left(self.connect_until).hash(hasher);
+        }
         let Self { sends, decisions, votes: _, is_lost: _, waited: _, .. } = self;
         let Round { id: _, start: _, ttl, valid_until: if_won, is_put_off, prolonged } = round;
         let Timers { round, resend, bound, last, look } = timers;

@@ -33,6 +33,9 @@ pub struct Settings {
     pub fencing: bool,
     ordered: NodeSet,
     pushing: NodeSet,
+    connecting: NodeSet,
+    /// The longest time that one of these may take to connect.
+    connect_limit: Duration,
 }
 
 impl Settings {
@@ -52,6 +55,8 @@ impl Settings {
             fencing: false,
             ordered: NodeSet::default(),
             pushing: NodeSet::default(),
+            connecting: NodeSet::default(),
+            connect_limit: Duration::ZERO,
         }
     }
 
@@ -68,6 +73,32 @@ impl Settings {
     pub const fn pushing(mut self, node: NodeId) -> Self {
         self.pushing.insert(node);
         self
+    }
+
+    /// Marks a node as *connecting*, if `limit` is not zero: it has never answered, and until the attempt is a node timeout and
+    /// this limit old, its votes stay open. Those of the other nodes do not.
+    #[must_use]
+    pub fn connecting(mut self, node: NodeId, limit: Duration) -> Self {
+        if !limit.is_zero() {
+            self.connecting.insert(node);
+            self.connect_limit = self.connect_limit.max(limit);
+        }
+        self
+    }
+
+    /// The nodes that are connecting.
+    #[must_use]
+    pub const fn connecting_nodes(&self) -> NodeSet {
+        self.connecting
+    }
+
+    /// How long a call to a node may count: the node timeout, and the connect limit of one that is connecting.
+    #[must_use]
+    pub fn call_limit(&self, node: NodeId) -> Duration {
+        match self.connecting.contains(node) {
+            true => self.node_timeout.saturating_add(self.connect_limit),
+            false => self.node_timeout,
+        }
     }
 
     /// The nodes that push.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::super::fence::Agreement;
-use super::super::lease::{Ttl, saturating_add};
+use super::super::lease::{Ttl, earlier, saturating_add};
 use super::super::quorum::NodeId;
 use super::messages::{Action, CallId, Decision, End, Loss, Message};
 use super::node::{Knowledge, Node, RoundVote};
@@ -37,15 +37,23 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             return;
         }
         let (queued, before) = (self.queued, self.round.prolonged);
+        let connecting = self.settings.connecting_nodes();
         let has_just_left =
             |id| self.left_late.contains(id) && before.is_none_or(|before| before.contains(id));
         self.timers.round = None;
+        // A round that was cut short, by a contest or by its caller, waits for no connect.
+        let is_whole = due >= saturating_add(self.round.start, self.settings.node_timeout);
+        let until = if is_ending { None } else { self.settings.deadline };
+        let connected = earlier(earlier(latest, until), Some(self.connect_until));
+        let connected = connected.filter(|at| is_whole && latest.is_some() && *at > now);
         for (id, node) in self.settings.nodes.ids().zip(&mut self.nodes) {
             let has_time = is_ending && latest.is_some() && node.is_open();
             if has_time && (queued.contains(id) || has_just_left(id)) {
                 self.round.prolonged = Some(queued);
                 let end = saturating_add(now, self.settings.node_timeout);
-                self.timers.round = latest.min(Some(end));
+                self.timers.round = earlier(self.timers.round, latest.min(Some(end)));
+            } else if node.is_open() && connected.is_some() && connecting.contains(id) {
+                self.timers.round = earlier(self.timers.round, connected);
             } else if node.is_open() {
                 node.vote = node.reported_vote();
                 if node.is_open() {

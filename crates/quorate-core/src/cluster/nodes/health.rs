@@ -12,6 +12,8 @@ const RECOVERY: Duration = Duration::from_secs(5);
 /// What is known of a node from its latest calls.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
+    /// How long a connect may take, beside a call; zero once the node has answered.
+    pub(super) connect: Duration,
     /// How many calls are in flight.
     in_flight: usize,
     /// Since when no call has been answered, although some are in flight. A node that answers one after the
@@ -113,6 +115,11 @@ pub(crate) enum Change {
 }
 
 impl Health {
+    /// Of a node that has answered nothing yet.
+    pub(super) fn new(connect: Duration) -> Self {
+        Self { connect, ..Self::default() }
+    }
+
     /// A call begins. Returns since when no call has been answered.
     pub(super) fn begin(&mut self, now: Instant) -> Instant {
         self.in_flight += 1;
@@ -143,6 +150,7 @@ impl Health {
 
     /// Notes what the result of a call says of its node.
     pub(super) fn note_asked(&mut self, sign: Sign, now: Instant) {
+        self.note_connected(sign);
         match sign {
             Sign::Answer => {
                 self.is_answering = true;
@@ -153,8 +161,15 @@ impl Health {
         }
     }
 
-    /// Why a node does not answer: it has answered none of its calls for a node timeout, or its last call was not sent.
-    /// `None` for a node that answers.
+    /// Notes that the node is connected, if it has answered.
+    pub(super) fn note_connected(&mut self, sign: Sign) {
+        if matches!(sign, Sign::Answer | Sign::Refusal | Sign::Error) {
+            self.connect = Duration::ZERO;
+        }
+    }
+
+    /// Why a node does not answer: it has answered none of its calls for a node timeout, and none since a connect may have
+    /// taken; or its last call was not sent. `None` for a node that answers.
     pub(crate) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
         match &self.not_sent {
             Some(error) => Some(Silence::Failed(error.clone())),
@@ -164,7 +179,7 @@ impl Health {
 
     fn is_silent(&self, node_timeout: Duration, now: Instant) -> bool {
         let silent = self.silent_since.map(|since| now.saturating_duration_since(since));
-        silent.is_some_and(|silent| silent >= node_timeout)
+        silent.is_some_and(|silent| silent >= node_timeout.saturating_add(self.connect))
     }
 
     /// Why the last release failed, if no call was answered since (C8).

@@ -224,7 +224,8 @@ impl CheckRequest {
     /// Asks one node: for its description, and then for a lock. Each may take a node timeout.
     async fn report(&self, id: NodeId) -> NodeReport {
         let Cluster { config, nodes, runtime, .. } = self.manager.cluster();
-        let waited = config.default_node_timeout();
+        let limit = || config.default_node_timeout().saturating_add(nodes.connect_limit(id));
+        let waited = limit();
         let deadline = saturating_add(runtime.now(), waited);
         let described = reply(&**runtime, deadline, nodes.backend(id).describe()).await;
         nodes.note_asked(id, described.as_ref(), runtime.now());
@@ -244,6 +245,7 @@ impl CheckRequest {
             return report;
         }
         let is_voting = report.is_voting();
+        let waited = limit();
         let deadline = saturating_add(runtime.now(), waited);
         let key = Key::of_check(&config.key_prefix);
         let set = reply(&**runtime, deadline, self.set_and_delete(id, &key)).await;

@@ -50,23 +50,29 @@ impl LockManager {
         Ok(self.ask_all(|node| node.inspect(&key)).await)
     }
 
-    /// What each node answers within a node timeout.
+    /// What each node answers within a node timeout, and until it has answered once, within its connect limit as well.
     pub(crate) async fn ask_all<'a>(
         &'a self,
         ask: impl Fn(&'a dyn LockBackend) -> BoxFuture<'a, Result<Option<Sighting>, BackendError>>
         + Sync,
     ) -> Inspection {
         let (cluster, ask) = (self.cluster(), &ask);
-        let calls = cluster.nodes.count().ids().map(|id| {
-            let backend = &**cluster.nodes.backend(id);
-            (Arc::clone(cluster.nodes.name(id)), async move { ask(backend).await })
+        let (nodes, node_timeout) = (&cluster.nodes, cluster.config.default_node_timeout());
+        let calls = nodes.count().ids().map(|id| {
+            let backend = &**nodes.backend(id);
+            let limit = node_timeout.saturating_add(nodes.connect_limit(id));
+            let call = async move {
+                let reply = ask(backend).await;
+                nodes.note_connected(id, &reply);
+                reply
+            };
+            (Arc::clone(nodes.name(id)), limit, call)
         });
-        let timeout = cluster.config.default_node_timeout();
-        inspect(&*cluster.runtime, timeout, calls).await
+        inspect(&*cluster.runtime, calls).await
     }
 }
 
-/// Waits for each node's reply, for one node timeout at most. `nodes` are the nodes' names and their
+/// Waits for each node's reply, for its limit at most. `nodes` are the nodes' names, limits and
 /// calls, in the order in which they are configured: inspections, or revokes, which return what they found.
 ///
 /// # Cancel safety
@@ -74,20 +80,20 @@ impl LockManager {
 /// The future can be dropped at any time. No task is spawned.
 async fn inspect<F>(
     runtime: &dyn Runtime,
-    node_timeout: Duration,
-    nodes: impl IntoIterator<Item = (Arc<str>, F)>,
+    nodes: impl IntoIterator<Item = (Arc<str>, Duration, F)>,
 ) -> Inspection
 where
     F: Future<Output = Result<Option<Sighting>, BackendError>>,
 {
-    let deadline = saturating_add(runtime.now(), node_timeout);
-    let calls = nodes.into_iter().map(|(name, call)| async move {
-        (name, reply(runtime, deadline, call).await, runtime.now())
+    let begun = runtime.now();
+    let calls = nodes.into_iter().map(|(name, limit, call)| async move {
+        let deadline = saturating_add(begun, limit);
+        (name, limit, reply(runtime, deadline, call).await, runtime.now())
     });
     let replies = join_all(calls).await;
     let end = runtime.now();
-    let views = replies.into_iter().map(|(name, reply, at)| {
-        let no_reply = KeyState::NoReply { waited: node_timeout };
+    let views = replies.into_iter().map(|(name, limit, reply, at)| {
+        let no_reply = KeyState::NoReply { waited: limit };
         let age = end.saturating_duration_since(at);
         NodeView { name, state: reply.map_or(no_reply, |reply| KeyState::of(reply, age)) }
     });
@@ -157,8 +163,9 @@ mod tests {
             Box::pin(async { panic!("on purpose") }),
         ];
         let runtime = Jumping(Arc::new(Mutex::new(Instant::now())));
-        let nodes = (1..).zip(calls).map(|(number, call)| (format!("n{number}").into(), call));
-        let seen = inspect(&runtime, 500 * MS, nodes).now_or_never().unwrap();
+        let nodes =
+            (1..).zip(calls).map(|(number, call)| (format!("n{number}").into(), 500 * MS, call));
+        let seen = inspect(&runtime, nodes).now_or_never().unwrap();
         let views = seen.nodes().iter().map(|node| format!("{}: {}", node.name, node.state));
         assert_eq!(
             views.collect::<Vec<_>>(),
