@@ -158,5 +158,5 @@ fn own_label() -> String {
     Label::lossy(&format!("{user}@{host}:{}", std::process::id())).as_str().to_owned()
 }
 
-/// How long close waits for the nodes.
-pub(crate) const CLOSE: Duration = Duration::from_secs(2);
+/// How long close waits for nodes that answer. One that hangs is told after a node timeout.
+pub(crate) const CLOSE: Duration = Duration::from_secs(5);

@@ -19,7 +19,7 @@ use crate::turns::tickets::Inner;
 /// What was left when a manager was closed.
 ///
 /// `Display` is one line, such as `all released; 10.0.0.2 did not answer`: *all* is all but at the nodes that
-/// it names.
+/// it names. It begins with `not all released` if a node that answers was not clean in time.
 #[derive(Clone, Debug)]
 #[must_use = "it says whether keys may be left"]
 pub struct CloseReport {
@@ -30,8 +30,10 @@ pub struct CloseReport {
 #[derive(Clone, Debug)]
 enum Left {
     Silent(Silence),
-    /// It was not clean in time.
+    /// It answers, and was not clean in time.
     Late,
+    /// It answered until then that it cannot now.
+    NotNow(Silence),
     /// A call was given up at a cleanup bound, and a key that it may have set may still live.
     GivenUp,
 }
@@ -51,11 +53,15 @@ impl CloseReport {
 
 impl fmt::Display for CloseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("all released")?;
+        let is_late = |left: &Left| matches!(left, Left::Late | Left::NotNow(_));
+        let is_late = self.left.iter().any(|(_, left)| is_late(left));
+        f.write_str(if is_late { "not all released" } else { "all released" })?;
         for (name, reason) in &self.left {
             match reason {
-                Left::Silent(Silence::NoReply) => write!(f, "; {name} did not answer")?,
-                Left::Silent(Silence::Failed(error)) => write!(f, "; {name} failed: {error}")?,
+                Left::Silent(why) | Left::NotNow(why) => match why {
+                    Silence::NoReply => write!(f, "; {name} did not answer")?,
+                    Silence::Failed(error) => write!(f, "; {name} failed: {error}")?,
+                },
                 Left::Late => write!(f, "; {name} was not clean in time")?,
                 Left::GivenUp => write!(f, "; {name} may keep a key whose call was given up")?,
             }
@@ -64,8 +70,9 @@ impl fmt::Display for CloseReport {
     }
 }
 
-/// How long the close behind a drain may take.
+/// How long the close behind a drain may take at least, and at most if its limit is not over.
 const CLOSING: Duration = Duration::from_secs(1);
+const MOST_CLOSING: Duration = Duration::from_secs(5);
 
 /// Waits until no lease is held, for `limit` at most, and closes.
 pub(super) async fn drain(manager: &Arc<Inner>, limit: Duration) -> CloseReport {
@@ -81,7 +88,8 @@ pub(super) async fn drain(manager: &Arc<Inner>, limit: Duration) -> CloseReport 
         let over = cluster.attempts.over();
         let now = cluster.now();
         if now >= deadline || Attempt::all_held(cluster).next().is_none() {
-            return close(manager, CLOSING).await;
+            let left = deadline.saturating_duration_since(now);
+            return close(manager, left.clamp(CLOSING, MOST_CLOSING)).await;
         }
         let soon = saturating_add(now, cluster.config.default_node_timeout() / 4);
         select(over, cluster.runtime.sleep_until(soon.min(deadline))).await;
@@ -106,7 +114,9 @@ pub(super) async fn close(manager: &Arc<Inner>, limit: Duration) -> CloseReport 
         let over = cluster.attempts.over();
         let now = cluster.now();
         let left = look(cluster, node_timeout - pause, now);
-        let answers = left.iter().any(|(_, silence)| silence.is_none());
+        // What a node cannot do now is sent again until the limit.
+        let answers = |why: &Option<Silence>| why.as_ref().is_none_or(Silence::is_not_now);
+        let answers = left.iter().any(|(_, why)| answers(why));
         let is_silent = left.iter().any(|(_, why)| matches!(why, Some(Silence::NoReply)));
         if suspected_at.is_none() && is_silent && !answers {
             // What this process has to do first.
@@ -137,7 +147,8 @@ fn report(cluster: &Cluster, left: Vec<(NodeId, Option<Silence>)>, now: Instant)
     let nodes = &cluster.nodes;
     let left = nodes.count().ids().filter_map(|node| {
         let why = match left.iter().find(|(at, _)| *at == node) {
-            Some((_, Some(silence))) => Left::Silent(silence.clone()),
+            Some((_, Some(why))) if why.is_not_now() => Left::NotNow(why.clone()),
+            Some((_, Some(why))) => Left::Silent(why.clone()),
             Some((_, None)) => Left::Late,
             None if nodes.may_hold(node, now) => Left::GivenUp,
             None => return None,

@@ -93,6 +93,13 @@ pub(crate) enum Silence {
     Failed(BackendError),
 }
 
+impl Silence {
+    /// Whether the node answers, and cannot now.
+    pub(crate) fn is_not_now(&self) -> bool {
+        matches!(self, Self::Failed(error) if error.kind().is_not_now())
+    }
+}
+
 /// A node that fails.
 #[derive(Clone, Debug)]
 struct Failing {

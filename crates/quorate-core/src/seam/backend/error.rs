@@ -179,6 +179,11 @@ pub enum BackendErrorKind {
 }
 
 impl BackendErrorKind {
+    /// Whether the node answers that it cannot now: the same call may succeed in some seconds.
+    pub(crate) const fn is_not_now(self) -> bool {
+        matches!(self, Self::Cluster | Self::Loading | Self::Misconfigured)
+    }
+
     /// Whether trying again is pointless until a person changes a setting of the node or the client.
     #[must_use]
     pub const fn is_permanent(self) -> bool {

@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
 use quorate_core::LockError;
 use quorate_memory::Operation;
+use quorate_protocol::error_of_reply;
 
 use super::*;
 use crate::backends::Odd;
@@ -427,6 +428,41 @@ fn c8_close_waits_for_a_node_that_is_busy() {
     let report = world.run(manager.close(60 * SECOND));
     assert!(report.is_clean(), "{report}");
     assert_eq!(world.keys_left(), 0, "when close returns");
+}
+
+/// The release is sent again until then, whether the node answers it or its next connection. A node that says so until the
+/// limit is named, and not all is released.
+#[test]
+fn c8_close_releases_again_while_a_node_answers_that_it_cannot_now() {
+    let replies = ["BUSY a script", "LOADING data", "MISCONF a disk", "TRYAGAIN later"];
+    for (reply, is_sent) in replies.into_iter().flat_map(|reply| [(reply, true), (reply, false)]) {
+        for (heals, limit) in [(true, 10 * SECOND), (false, 2 * SECOND)] {
+            let world = World::complete(3);
+            let manager = world.manager();
+            let guard = world.lock(&manager);
+            world.catch_up();
+            let error = error_of_reply(reply);
+            let error = if is_sent { error } else { error.not_sent() };
+            world.inject(1.., Fault::Failing(error));
+            world.run(guard.release()).unwrap_err();
+            let begun = world.sim.elapsed();
+            let nodes = world.nodes.clone();
+            if heals {
+                world.later(3 * SECOND, move || nodes.iter().for_each(MemoryNode::heal));
+            }
+            let report = world.run(manager.close(limit)).to_string();
+            let took = world.sim.elapsed() - begun;
+            let left = world.holders("r");
+            if heals {
+                assert_eq!((report, left), ("all released".to_owned(), 0), "{reply}, {is_sent}");
+                assert!((3 * SECOND..4 * SECOND).contains(&took), "{took:?}");
+            } else {
+                let named =
+                    format!("not all released; memory-2 failed: {reply}; memory-3 failed: {reply}");
+                assert_eq!((report, left, took), (named, 2, limit), "{is_sent}");
+            }
+        }
+    }
 }
 
 /// The answers may be there, unread.
