@@ -100,6 +100,33 @@ fn the_state_of_a_server_is_told() {
 }
 
 #[test]
+/// A primary and its replica are one server with two votes: what the primary has lost, the next sync deletes on both.
+#[test]
+fn q4_a_replica_that_accepts_writes_has_no_vote_until_it_is_a_primary() {
+    let primary = RedisServer::start();
+    let replica = RedisServer::builder().config("replica-read-only", &["no"]);
+    let replica = replica.replica_of(primary.port()).start();
+    check(&[row(replica.address(), Kind::ReadOnly, &["READONLY", "replica-read-only no"])]);
+    on_tokio(async {
+        let managers = Client::WITH_POOL.map(|client| {
+            let nowhere = format!("redis://{}", Peer::nowhere());
+            let beside = client.builder_of(&[primary.address(), replica.address(), nowhere]);
+            (beside.build().unwrap(), client.manager_at(&replica.address()))
+        });
+        for (beside, alone) in &managers {
+            let failure = unreachable(beside.lock("r").no_wait().await);
+            assert!(failure.granted() < 2, "{failure}");
+            assert_eq!(unreachable(alone.lock("s").no_wait().await).granted(), 0);
+        }
+        replica.cli(&["REPLICAOF", "NO", "ONE"]);
+        for (beside, alone) in managers {
+            // A connection from before ends within a second.
+            alone.lock("s").await.unwrap().release().await.unwrap();
+            beside.lock("r").await.unwrap().release().await.unwrap();
+        }
+    });
+}
+
 fn a_port_for_tls_hangs_up() {
     let tls = RedisServer::builder().tls().start();
     let address = tls.tls_address().replace("rediss://localhost", "redis://127.0.0.1");

@@ -3,9 +3,8 @@
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
-use quorate_core::BackendError;
-use quorate_core::BackendErrorKind::{CrossSlot, Other};
 use quorate_core::backend::Operation;
+use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
 use crate::error_reply::error_of_reply;
@@ -24,6 +23,8 @@ pub struct Features {
     pub(crate) server: Option<Arc<str>>,
     /// Whether a `SET` that sets nothing replies with the value that is there: the handshake has seen it.
     pub(crate) names_holder: bool,
+    /// Why the node has no vote, if it is a replica that accepts writes. One that does not says so at each write.
+    pub(crate) replica: Option<BackendError>,
     /// Whether the server has loaded the scripts that run while its memory is full.
     pub(crate) runs_when_full: bool,
     /// Whether the connection has client tracking, so that the server pushes changes of keys that were read.
@@ -45,6 +46,7 @@ impl Features {
             compare_and_delete: None,
             scripts,
             server: None,
+            replica: None,
             names_holder: false,
             runs_when_full: false,
             tracks: false,
@@ -65,6 +67,13 @@ impl Features {
 
     /// Why this server cannot carry an operation out, if that is known.
     pub(crate) fn lack_of(&self, operation: &Operation) -> Option<&BackendError> {
+        if let (
+            Operation::Acquire(..) | Operation::Extend(..) | Operation::Raise(..),
+            Some(replica),
+        ) = (operation, &self.replica)
+        {
+            return Some(replica);
+        }
         if let (Operation::Acquire(..), Some(denied)) = (operation, &self.denied) {
             return Some(denied);
         }
@@ -99,7 +108,7 @@ impl Features {
         let error = error_of_reply(text);
         if text.starts_with("NOSCRIPT") {
             self.must_load = true;
-        } else if error.is_lack() || matches!(error.kind(), CrossSlot | Other) {
+        } else if error.is_lack() || matches!(error.kind(), BackendErrorKind::CrossSlot | BackendErrorKind::Other) {
             self.alone.push(discriminant(operation));
         }
     }
@@ -142,6 +151,17 @@ pub(crate) fn info<C: Command>(section: &str) -> C {
 pub(crate) fn server_id(reply: &Value) -> Result<Option<Arc<str>>, BackendError> {
     let Value::Text(info) = reply else { return Err(reply.unexpected("INFO")) };
     Ok(field(info, "run_id").map(Arc::from))
+}
+
+/// Why a server has no vote, by the reply to `INFO replication`: it is a replica, and accepts writes
+/// (`replica-read-only no`), which the next sync with its primary undoes.
+pub(crate) fn writable_replica(reply: &Value) -> Option<BackendError> {
+    let Value::Text(info) = reply else { return None };
+    let accepts_writes = field(info, "slave_read_only") != Some("1");
+    (field(info, "role") == Some("slave") && accepts_writes).then(|| {
+        let text = "READONLY it is a replica with replica-read-only no, which has no vote";
+        BackendError::new(BackendErrorKind::ReadOnly, text)
+    })
 }
 
 /// Whether the reply to `INFO server` is that of a server with `SET … NX … GET`: Redis 7 and Valkey.

@@ -118,6 +118,7 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
     let mut is_loaded = true;
     for _ in SCRIPTS {
         is_loaded &= next()?.is_ok();
+        features::info("replication"),
     }
     let mut runs_when_full = true;
     for _ in WHEN_FULL {
@@ -155,6 +156,7 @@ fn names_holder(refused: Result<Value, BackendError>, info: &Value) -> bool {
     match refused {
         Ok(Value::Text(held)) => held.starts_with(KEY.as_bytes()),
         Ok(_) => false,
+    features.replica = next()?.ok().as_ref().and_then(features::writable_replica);
         // This user may not use that key, or the node is full. So the server's own word counts.
         Err(_) => features::is_redis_or_valkey(info),
     }

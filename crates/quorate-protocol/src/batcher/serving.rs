@@ -298,9 +298,10 @@ impl<'a, D: Dial> Serving<'a, D> {
         Ok(())
     }
 
-    /// The user may not release any more: the next handshake says what is allowed.
+    /// The user may not release any more, or the server was a replica: the next handshake says what is so by now.
     fn is_unproven(&self) -> bool {
-        self.features.is_denied() && Instant::now() >= self.made_at + LEAST_LIFE
+        let is_unproven = self.features.is_denied() || self.features.replica.is_some();
+        is_unproven && Instant::now() >= self.made_at + LEAST_LIFE
     }
 
     /// A server that has become a replica is left, in case that its address leads to the new primary.
@@ -321,7 +322,8 @@ impl<'a, D: Dial> Serving<'a, D> {
         }
         waiting.iter().for_each(Call::note_queued);
         self.shared.queue.put_back(waiting.into_iter());
-        if self.has_replied {
+        // Where it was asked for votes alone, nothing was sent.
+        if self.has_replied || self.features.replica.is_some() {
             return Ok(());
         }
         let text = "the connection ended before its first reply";

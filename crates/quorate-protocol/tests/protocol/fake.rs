@@ -303,7 +303,8 @@ fn ordinary(parts: &[String]) -> Option<Value> {
         // The reply to a refusal.
         ("SET", _) if is_probe => Some(Value::Text(parts[2].clone().into_bytes())),
         ("INFO", "server") => Some(Value::Text(b"redis_version:7\r\nrun_id:abc\r\n".to_vec())),
-        ("CLIENT", "TRACKING") => Some(Value::Text(b"OK".to_vec())),
+        ("INFO", "replication") => Some(Value::Text(b"role:master\r\n".to_vec())),
+        ("CLIENT", "SETNAME" | "TRACKING") => Some(Value::Text(b"OK".to_vec())),
         _ => None,
     }
 }

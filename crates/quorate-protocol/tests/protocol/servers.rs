@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quorate_core::BackendErrorKind;
 use quorate_core::backend::{
     AcquireOptions, CallReply, ExtendOptions, LockBackend, Mode, Operation, ReleaseOptions, Revoke,
     Vote,
 };
+use quorate_core::{BackendErrorKind, FencingToken};
 use quorate_protocol::Value;
 use tokio::time::sleep;
 
@@ -156,6 +156,34 @@ async fn q4_a_nil_grants_only_where_a_refusal_has_named_the_holder() {
         begin(&node, acquire("k")).await.unwrap();
         let last = fake.sent().pop().unwrap().parts.pop().unwrap();
         assert_eq!(last == "GET", is_proven, "{info}");
+    }
+}
+
+/// A replica that refuses writes says so itself, also to a client that is connected since before a failover. One that accepts
+/// them votes for what its primary may forget: it is asked for nothing that is a vote, and releases what it has.
+#[tokio::test(start_paused = true)]
+async fn q4_a_replica_that_accepts_writes_has_no_vote() {
+    for (info, votes) in [
+        ("role:slave\r\nslave_read_only:0\r\n", false),
+        ("role:slave\r\n", false),
+        ("role:slave\r\nslave_read_only:1\r\n", true),
+        ("role:master\r\nslave_read_only:0\r\n", true),
+        ("", true),
+    ] {
+        let (fake, node) = on(move |parts| match (parts[0].as_str(), parts[1].as_str()) {
+            ("INFO", "replication") => Some(Value::Text(info.as_bytes().to_vec())),
+            _ => None,
+        });
+        let extend = Operation::Extend(claim(&["k"]), ExtendOptions::default());
+        let raise = Operation::Raise(claim(&["k"]), FencingToken::new(7).unwrap());
+        for operation in [acquire("k"), extend, raise] {
+            let refused = begin(&node, operation).await.err();
+            let kind = refused.map(|error| (error.kind(), error.is_not_sent()));
+            let expected = (!votes).then_some((BackendErrorKind::ReadOnly, true));
+            assert_eq!(kind, expected, "{info}");
+        }
+        begin(&node, release("k")).await.unwrap();
+        assert_eq!(fake.sent().len(), if votes { 4 } else { 1 }, "{info}");
     }
 }
 
