@@ -11,8 +11,9 @@ use quorate_tests::{Authority, Nodes, RedisServer, TEST_CA};
 
 use crate::client::{Client as QuorateClient, calls, on_tokio, unhurried, unreachable};
 
-fn nodes() -> Vec<RedisServer> {
-    (0..3).map(|_| RedisServer::builder().tls().start()).collect()
+fn nodes(versions: &str) -> Vec<RedisServer> {
+    let builder = RedisServer::builder().tls().config("tls-protocols", &[versions]);
+    (0..3).map(|_| builder.clone().start()).collect()
 }
 
 /// Locks twice in a process of its own, which trusts the authorities in `trusted`, and waits for as
@@ -27,9 +28,12 @@ fn locks(client: &str, nodes: &[RedisServer], trusted: &str, ttl: Duration) -> O
 /// redis-rs is given the authority: where both kinds of TLS are compiled in, it trusts none by itself. fred trusts
 /// those of the system.
 #[test]
-fn a_lock_is_taken_over_tls() {
-    for client in QuorateClient::ALL {
-        let nodes = nodes();
+fn a_lock_is_taken_over_each_version_of_tls() {
+    let versions = ["TLSv1.2", "TLSv1.3"];
+    for (client, version) in
+        QuorateClient::ALL.into_iter().flat_map(|client| versions.map(|version| (client, version)))
+    {
+        let nodes = nodes(version);
         if client == QuorateClient::Fred {
             let output = locks("fred", &nodes, TEST_CA, LONG_TTL);
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -45,7 +49,7 @@ fn a_lock_is_taken_over_tls() {
             });
         }
         let asked = nodes.iter().filter(|node| calls(node, "set") > 0).count();
-        assert!(asked >= 2, "{client:?}: a quorum was asked");
+        assert!(asked >= 2, "{client:?}, {version}: a quorum was asked");
     }
 }
 

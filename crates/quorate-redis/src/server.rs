@@ -161,3 +161,16 @@ fn tcp_of(settings: &TcpSettings) -> TcpSettings {
     }
     settings
 }
+
+#[cfg(all(test, feature = "tls-rustls"))]
+mod tests {
+    use rustls::ProtocolVersion::{TLSv1_2, TLSv1_3};
+
+    /// Where fred is compiled as well, its features bring both: this shows it in a build of this crate alone.
+    #[test]
+    fn tls_has_both_of_its_versions() {
+        let mut versions: Vec<_> = rustls::ALL_VERSIONS.iter().map(|it| it.version).collect();
+        versions.sort_by_key(|version| u16::from(*version));
+        assert_eq!(versions, [TLSv1_2, TLSv1_3]);
+    }
+}
