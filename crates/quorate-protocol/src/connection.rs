@@ -51,6 +51,16 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> impl Future<Output = Result<Self::Connection, BackendError>> + Send;
 
+    /// Asks how to connect from now on, after the node has refused the login or a certificate. Whether that is another way than
+    /// before: then the next [`connect`](Self::connect) takes it.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    fn ask_again(&self) -> impl Future<Output = bool> + Send {
+        ready(false)
+    }
+
     /// Whether the node can become another server, as the primary of a group. Then [`has_moved`](Self::has_moved) is asked
     /// while a connection is silent.
     fn can_move(&self) -> bool {
@@ -117,6 +127,32 @@ pub trait Connection: Send + Sync + 'static {
     fn receives_pushes(&self) -> bool {
         true
     }
+}
+
+/// Connects by `connect`; once more, if the node refuses the login or a certificate and `dial` knows of another one by now.
+///
+/// # Errors
+///
+/// That of the last `connect`.
+///
+/// # Cancel safety
+///
+/// Dropping the future drops that of `connect`.
+pub async fn connect_or_ask_again<D: Dial, T, F>(
+    dial: &D,
+    connect: impl Fn() -> F,
+) -> Result<T, BackendError>
+where
+    F: Future<Output = Result<T, BackendError>>,
+{
+    match connect().await {
+        Err(error) if is_refusal(&error) && dial.ask_again().await => connect().await,
+        outcome => outcome,
+    }
+}
+
+fn is_refusal(error: &BackendError) -> bool {
+    matches!(error.kind(), BackendErrorKind::Auth | BackendErrorKind::Tls)
 }
 
 /// Awaits what is to come within `limit`.

@@ -1,8 +1,8 @@
-//! Logins that change while the program runs: they are asked for at each new connection.
+//! Logins that change while the program runs: asked for at each new connection, or when one was refused.
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use quorate_core::{BackendError, BackendErrorKind};
@@ -85,6 +85,63 @@ impl CredentialSource {
 impl fmt::Debug for CredentialSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CredentialSource(..)")
+    }
+}
+
+/// What is asked how to connect to a node from now on, by a `D`, when the node has refused the login or a certificate.
+///
+/// Clones share what it has returned: let each node have [one of its own](Self::of_node).
+pub struct Again<D> {
+    ask: Arc<dyn Fn(String) -> BoxFuture<'static, Option<D>> + Send + Sync>,
+    latest: Arc<Mutex<Option<D>>>,
+}
+
+impl<D: Clone> Again<D> {
+    /// Calls `ask` with the name of the node.
+    pub fn new<F>(ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Option<D>> + Send + 'static,
+    {
+        Self { ask: Arc::new(move |node| ask(node).boxed()), latest: Arc::default() }
+    }
+
+    /// The same question, for another node.
+    #[must_use]
+    pub fn of_node(&self) -> Self {
+        Self { ask: Arc::clone(&self.ask), latest: Arc::default() }
+    }
+
+    /// What was last returned.
+    #[must_use]
+    pub fn latest(&self) -> Option<D> {
+        self.lock().clone()
+    }
+
+    /// Asks, and keeps what is returned. Whether that is anything.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops that of the question, and keeps what was there.
+    pub async fn ask(&self, node: &str) -> bool {
+        let Some(found) = (self.ask)(node.to_owned()).await else { return false };
+        *self.lock() = Some(found);
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<D>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D> Clone for Again<D> {
+    fn clone(&self) -> Self {
+        Self { ask: Arc::clone(&self.ask), latest: Arc::clone(&self.latest) }
+    }
+}
+
+impl<D> fmt::Debug for Again<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Again(..)")
     }
 }
 

@@ -36,6 +36,57 @@ pub fn lacks_resp3(error: &BackendError) -> bool {
     error.kind() == Kind::Script || text.contains("NOPROTO") || text.contains("NOAUTH")
 }
 
+/// The error of TLS with this `text`, if no waiting heals it: an authority that is not known, a certificate for another name, none
+/// of the client's, or a peer that speaks no TLS.
+///
+/// The words are those of rustls 0.23, as `Display` and as `Debug`, and of OpenSSL 3: a client passes on no more.
+#[must_use]
+pub fn error_of_tls(text: &str) -> Option<BackendError> {
+    let contains = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if contains(&["InvalidContentType", "wrong version number"]) {
+        return Some(speaks_no_tls());
+    }
+    // What the peer says of us.
+    let alerts = ["fatal alert: ", "AlertReceived(", "alert "].iter();
+    let alert = alerts.filter_map(|start| text.split_once(start)).any(|(_, alert)| {
+        let alert = alert.replace(' ', "").to_ascii_lowercase();
+        REFUSALS.iter().any(|refusal| alert.starts_with(refusal))
+    });
+    // What we say of the peer.
+    let refuses = contains(&[
+        "invalid peer certificate",
+        "InvalidCertificate(",
+        "peer sent no certificates",
+        "NoCertificatesPresented",
+        "peer is incompatible",
+        "PeerIncompatible(",
+        "certificate verify failed",
+    ]);
+    (alert || refuses).then(|| BackendError::new(Kind::Tls, text))
+}
+
+/// The alerts of a peer that refuses our certificate, or all that we can speak.
+const REFUSALS: [&str; 13] = [
+    "accessdenied",
+    "badcertificate",
+    "certificateexpired",
+    "certificaterequired",
+    "certificaterevoked",
+    "certificateunknown",
+    "handshakefailure",
+    "insufficientsecurity",
+    "protocolversion",
+    "unknownca",
+    "unrecognisedname",
+    "unrecognizedname",
+    "unsupportedcertificate",
+];
+
+/// The error of a server that speaks no TLS.
+pub(crate) fn speaks_no_tls() -> BackendError {
+    BackendError::new(Kind::Tls, "the server speaks no TLS here: write redis:// for rediss://")
+}
+
 /// The text of a connection that ended without any reply: a server that turns a client away hangs up at once, and its
 /// reason may get lost.
 pub const HUNG_UP: &str = "the node closed the connection before it replied to anything: it may be at maxclients or in \
@@ -169,6 +220,46 @@ mod tests {
             assert_eq!(error.kind(), kind, "{reply}");
             let text = if kind == Kind::WrongType { FOREIGN } else { reply };
             assert_eq!(error.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_tls_refuses_is_permanent_and_a_connection_that_ends_is_not() {
+        for text in [
+            "invalid peer certificate: UnknownIssuer",
+            "InvalidCertificate(UnknownIssuer)",
+            "InvalidCertificate(NotValidForNameContext { expected: DnsName(\"a\"), presented: [] })",
+            "received fatal alert: CertificateRequired",
+            "AlertReceived(CertificateRequired)",
+            "received fatal alert: HandshakeFailure",
+            "received fatal alert: ProtocolVersion",
+            "AlertReceived(UnknownCA)",
+            "PeerIncompatible(ServerTlsVersionIsDisabledByOurConfig)",
+            "error:0A000086:SSL routines:tls_process_server_certificate:certificate verify failed",
+            "error:0A00045C:SSL routines:ssl3_read_bytes:tlsv13 alert certificate required",
+            "error:0A000410:SSL routines:ssl3_read_bytes:ssl/tls alert handshake failure",
+            "error:0A00042E:SSL routines:ssl3_read_bytes:tlsv1 alert protocol version",
+        ] {
+            let error = error_of_tls(text).expect(text);
+            assert!(error.kind() == Kind::Tls && error.kind().is_permanent(), "{text}");
+            assert_eq!(error.to_string(), text);
+        }
+        for text in [
+            "received corrupt message of type InvalidContentType",
+            "InvalidMessage(InvalidContentType)",
+            "error:0A00010B:SSL routines:ssl3_get_record:wrong version number",
+        ] {
+            let error = error_of_tls(text).expect(text);
+            assert!(error.to_string().contains("redis://"), "{error}");
+        }
+        for text in [
+            "Connection refused (os error 111)",
+            "tls handshake eof",
+            "received fatal alert: InternalError",
+            "AlertReceived(CloseNotify)",
+            "peer closed connection without sending TLS close_notify",
+        ] {
+            assert!(error_of_tls(text).is_none(), "{text}");
         }
     }
 

@@ -50,6 +50,14 @@ fn track<C: Command>(no_loop: bool) -> C {
     if no_loop { command.arg("NOLOOP") } else { command }
 }
 
+/// What an operator sees of a connection in `CLIENT LIST`.
+pub const CLIENT_NAME: &str = "quorate";
+
+/// Names the connection. A server or a user without the command has a connection without a name.
+fn set_name<C: Command>(name: &str) -> C {
+    C::new("CLIENT", 16 + name.len()).arg("SETNAME").arg(name)
+}
+
 impl Purpose {
     /// As [`handshake`]; for watches it switches client tracking on.
     pub(crate) async fn handshake<C: Connection>(
@@ -60,6 +68,7 @@ impl Purpose {
             Self::Commands => {
                 let mut commands = questions();
                 let receives = connection.receives_pushes();
+                commands.push(set_name(CLIENT_NAME));
                 commands.extend(receives.then(|| track(true)));
                 let mut replies = connection.send(commands).await;
                 let tracks = receives.then(|| replies.pop()).flatten();
@@ -71,7 +80,9 @@ impl Purpose {
                 Err(BackendError::unsupported("nothing can be watched without RESP3"))
             }
             Self::Watches => {
-                let told = connection.ask(track(false)).await;
+                let name = format!("{CLIENT_NAME}:watches");
+                let mut replies = connection.send(vec![set_name(&name), track(false)]).await;
+                let told = read(replies.pop().unwrap_or_else(no_reply));
                 told.map_err(|error| because("this node cannot watch keys", &error))?;
                 Ok(Features::new(Ok(By::Sha)))
             }
@@ -107,6 +118,7 @@ fn questions<C: Command>() -> Vec<C> {
         delete(CompareAndDelete::DelIfEq),
         delete(CompareAndDelete::DelEx),
         features::info("server"),
+        features::info("replication"),
     ]);
     commands
 }
@@ -118,7 +130,6 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
     let mut is_loaded = true;
     for _ in SCRIPTS {
         is_loaded &= next()?.is_ok();
-        features::info("replication"),
     }
     let mut runs_when_full = true;
     for _ in WHEN_FULL {
@@ -144,6 +155,7 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
         features.server = features::server_id(&reply)?;
         features.names_holder = features::has_set_nx_get(&reply) && names_holder(refused, &reply);
     }
+    features.replica = next()?.ok().as_ref().and_then(features::writable_replica);
     match (&features.scripts, features.compare_and_delete) {
         // The next connection may be that of another user.
         (Err(missing), None) => Err(missing.clone().particular()),
@@ -156,7 +168,6 @@ fn names_holder(refused: Result<Value, BackendError>, info: &Value) -> bool {
     match refused {
         Ok(Value::Text(held)) => held.starts_with(KEY.as_bytes()),
         Ok(_) => false,
-    features.replica = next()?.ok().as_ref().and_then(features::writable_replica);
         // This user may not use that key, or the node is full. So the server's own word counts.
         Err(_) => features::is_redis_or_valkey(info),
     }

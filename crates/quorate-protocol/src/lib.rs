@@ -17,13 +17,14 @@
 //! | | `exchange` | one operation on one connection, for pools |
 //! | 2 | `operation` | the operations as values: commands, and what their replies mean |
 //! | 1 | `connection` | what a client brings |
+//! | | `host` | the addresses of a host, of which the first that works is connected to |
 //! | | `carrier` | what carries calls to one node |
 //! | | `features` | what is known of a server |
 //! | | `group` | whether a connection leads to a node that all clients have |
 //! | | `script` | a Lua script and its SHA-1 |
 //! | | `tracking` | the watched keys of one connection |
 //! | 0 | `error_reply` `command` `value` | what an error reply means; plain values |
-//! | | `credentials` | logins that are asked for at each new connection |
+//! | | `credentials` | logins that are asked for at each new connection, or after a refusal |
 //! | | `address` | what every client takes as an address, shown without secrets |
 //!
 //! A module imports only from floors below its own, or from modules above it on its own floor.
@@ -41,6 +42,7 @@ mod exchange;
 mod features;
 mod group;
 mod handshake;
+mod host;
 mod node;
 mod operation;
 mod script;
@@ -51,13 +53,14 @@ pub use address::{ConnectError, Scheme, without_secrets};
 pub use batcher::Limits;
 pub use carrier::Carrier;
 pub use command::{Command, Parts, parts};
-pub use connection::{Connection, Dial, LEAST_LIFE, SILENT, within};
+pub use connection::{Connection, Dial, LEAST_LIFE, SILENT, connect_or_ask_again, within};
 pub use connections::Connections;
-pub use credentials::{CredentialSource, Credentials};
-pub use error_reply::{HUNG_UP, error_of_reply, lacks_resp3};
+pub use credentials::{Again, CredentialSource, Credentials};
+pub use error_reply::{HUNG_UP, error_of_reply, error_of_tls, lacks_resp3};
 pub use exchange::exchange;
 pub use features::Features;
 pub use group::{Admission, Member, NodeGroup};
-pub use handshake::handshake;
+pub use handshake::{CLIENT_NAME, handshake};
+pub use host::Host;
 pub use node::RedisNode;
 pub use value::{Push, Value};

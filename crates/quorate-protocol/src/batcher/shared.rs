@@ -10,7 +10,7 @@ use quorate_core::BackendError;
 use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::telemetry::runtime_ended;
 
-use crate::connection::{Dial, within};
+use crate::connection::{Dial, connect_or_ask_again, within};
 use crate::features::Features;
 use crate::handshake::Purpose;
 use crate::tracking::Tracking;
@@ -68,15 +68,16 @@ impl<D: Dial> Shared<D> {
     }
 
     pub(super) async fn connect(&self) -> Result<(D::Connection, Features), BackendError> {
-        let tracking = Arc::clone(&self.tracking);
-        within(self.limits.connect, "connection", async {
+        let connect = || async {
+            let tracking = Arc::clone(&self.tracking);
             let connection = self.dial.connect(move |push| tracking.receive(&push));
             let connection = connection.await.map_err(BackendError::particular)?;
             let features = self.purpose.handshake(&connection).await?;
             self.has_connected.store(true, Ordering::Relaxed);
             Ok((connection, features))
-        })
-        .await
+        };
+        let connecting = connect_or_ask_again(&*self.dial, connect);
+        within(self.limits.connect, "connection", connecting).await
     }
 
     /// Half to all of the time for which `failures` in a row are waited out.
