@@ -93,6 +93,64 @@ fn locking_goes_on_when_a_password_is_rotated_and_connections_end() {
     }
 }
 
+/// Nodes whose addresses are right at first, and that ask the vault how to connect when that is refused.
+macro_rules! asking {
+    ($client:ident, $vault:expr, $dial:expr) => {{
+        let (vault, dial): (Vault, _) = ($vault.clone(), $dial);
+        let ask = move |node: String| {
+            let password = *vault.0.lock().unwrap();
+            ready(password.ok().map(|password| dial(format!("redis://locker:{password}@{node}"))))
+        };
+        quorate::$client::builder().connect_timeout(LIMIT).when_refused(ask)
+    }};
+}
+
+/// No request hears of it, though each connection was refused once.
+#[test]
+fn a_login_that_is_refused_is_asked_for_again() {
+    use quorate::fred::FredDial;
+    use quorate::redis::IntoDial as _;
+
+    for client in Client::WITH_POOL {
+        let (nodes, vault) = (start(), Vault::new("two"));
+        let addresses = nodes.iter().map(|node| node.address_as("locker", "one"));
+        let redis = || asking!(redis, vault, |address: String| address.into_dial().unwrap());
+        let fred = || asking!(fred, vault, |address: String| FredDial::at(&address).unwrap());
+        let builder = match client {
+            Client::Redis => unhurried(redis().connect(addresses).unwrap()),
+            Client::Fred => unhurried(fred().connect(addresses).unwrap()),
+            Client::Pool => unhurried(redis().pooled(2, addresses).unwrap()),
+        };
+        let manager = builder.node_timeout(Duration::from_secs(1)).build().unwrap();
+        on_tokio(async {
+            let held = manager.lock("held").auto_renew().await.unwrap();
+            for password in ["two", "three"] {
+                vault.set(Ok(password));
+                rotate(&nodes, password);
+                manager.lock("r").await.unwrap().release().await.unwrap();
+                until_it_says("an extension", async || held.extend().await.is_ok()).await;
+            }
+            held.release().await.unwrap();
+            // It is not asked for, or not known.
+            vault.set(Err("the vault is sealed"));
+            rotate(&nodes, "four");
+            until_it_says("a refusal", async || match manager.lock("r").await {
+                Ok(guard) => guard.release().await.is_err(),
+                Err(error) => error.is_permanent(),
+            })
+            .await;
+            vault.set(Ok("four"));
+            // A pause after the refusal is over first.
+            until_it_says("a lock", async || match manager.lock("r").await {
+                Ok(guard) => guard.release().await.is_ok(),
+                Err(_) => false,
+            })
+            .await;
+            assert_clean(&manager).await;
+        });
+    }
+}
+
 /// The server takes any password of a user who needs none. The login comes from a function: an address of a user has a
 /// password.
 #[test]

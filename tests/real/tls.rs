@@ -4,9 +4,13 @@ use std::fs;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use quorate::fred::fred::rustls::pki_types::pem::PemObject as _;
+use quorate::fred::fred::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use quorate::fred::fred::rustls::{ClientConfig, RootCertStore};
+use quorate::fred::fred::types::config::{Config, TlsConnector};
 use quorate::redis::ConnectError;
 use quorate::redis::redis::{Client, ClientTlsConfig, TlsCertificates};
-use quorate_tests::wait::{LIMIT, LONG_TTL};
+use quorate_tests::wait::{LIMIT, LONG_TTL, within_limit};
 use quorate_tests::{Authority, Nodes, RedisServer, TEST_CA};
 
 use crate::client::{Client as QuorateClient, calls, on_tokio, unhurried, unreachable};
@@ -96,9 +100,73 @@ fn an_authority_and_a_client_certificate_of_ones_own() {
         ] {
             let failure = unreachable(connect(1, certificates).lock("r").no_wait().await);
             assert!(failure.to_string().contains(why), "{why}: {failure}");
-            assert_eq!(failure.is_permanent(), why == "KeyMismatch", "{failure}");
+            assert!(failure.is_permanent(), "{failure}");
         }
     });
+}
+
+/// The configuration of fred with these certificates.
+fn config(address: &str, client: Option<(&Authority, &str)>, trusted: &Authority) -> Config {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(trusted.ca()).unwrap()).unwrap();
+    let tls = ClientConfig::builder().with_root_certificates(roots);
+    let tls = match client.map(|(authority, name)| authority.certify(name)) {
+        Some(certificate) => {
+            let chain = vec![CertificateDer::from_pem_file(certificate.cert).unwrap()];
+            let key = PrivateKeyDer::from_pem_file(certificate.key).unwrap();
+            tls.with_client_auth_cert(chain, key).unwrap()
+        }
+        None => tls.with_no_client_auth(),
+    };
+    Config { tls: Some(TlsConnector::from(tls).into()), ..Config::from_url(address).unwrap() }
+}
+
+/// Each ends a request that could wait for an hour, and says why.
+#[test]
+fn tls_that_no_waiting_heals_is_permanent_and_says_why() {
+    let (authority, stranger) = (&Authority::create(), &Authority::create());
+    let by_name = &Authority::by_name();
+    for version in ["TLSv1.2", "TLSv1.3"] {
+        let start = |authority| {
+            RedisServer::builder().tls_of(authority).config("tls-protocols", &[version]).start()
+        };
+        let (server, named) = (start(authority), start(by_name));
+        let by_address = named.tls_address().replace("localhost", "127.0.0.1");
+        let without_tls = format!("rediss://127.0.0.1:{}", server.port());
+        let own = Some((authority, "client"));
+        let no_certificate =
+            if version == "TLSv1.2" { "HandshakeFailure" } else { "CertificateRequired" };
+        for (address, client_certificate, trusted, why) in [
+            (server.tls_address(), own, stranger, "BadSignature"),
+            (by_address, Some((by_name, "client")), by_name, "127.0.0.1"),
+            (server.tls_address(), None, authority, no_certificate),
+            (server.tls_address(), Some((stranger, "client")), authority, "UnknownCA"),
+            (without_tls, own, authority, "speaks no TLS"),
+        ] {
+            for client in QuorateClient::WITH_POOL {
+                let place = format!("{client:?}, {version}: {why}");
+                let redis = || {
+                    let certificates = certificates(client_certificate, trusted);
+                    quorate::redis::builder().connect_timeout(LIMIT).tls(certificates)
+                };
+                let builder = match client {
+                    QuorateClient::Redis => unhurried(redis().connect([&*address]).unwrap()),
+                    QuorateClient::Pool => unhurried(redis().pooled(1, [&*address]).unwrap()),
+                    QuorateClient::Fred => {
+                        let fred = quorate::fred::builder().connect_timeout(LIMIT);
+                        let config = config(&address, client_certificate, trusted);
+                        unhurried([fred.build(config).unwrap()])
+                    }
+                };
+                on_tokio(async {
+                    let request = builder.build().unwrap().lock("r").timeout(100 * LIMIT);
+                    let failure = unreachable(within_limit(&place, request).await);
+                    assert!(failure.is_permanent(), "{place}: {failure}");
+                    assert!(failure.to_string().contains(why), "{place}: {failure}");
+                });
+            }
+        }
+    }
 }
 
 #[test]

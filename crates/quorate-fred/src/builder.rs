@@ -6,7 +6,7 @@ use std::time::Duration;
 use fred::types::config::Config;
 use quorate_core::runtime::TokioRuntime;
 use quorate_protocol::{
-    ConnectError, Connections, CredentialSource, Credentials, Dial as _, Limits, NodeGroup,
+    Again, ConnectError, Connections, CredentialSource, Credentials, Dial as _, Limits, NodeGroup,
     RedisNode,
 };
 use tokio::runtime::Handle;
@@ -54,6 +54,7 @@ pub struct Builder {
     runtime: Option<TokioRuntime>,
     credentials: Option<CredentialSource>,
     group: Option<NodeGroup>,
+    again: Option<Again<FredDial>>,
 }
 
 impl Builder {
@@ -105,6 +106,36 @@ impl Builder {
         E: Into<Box<dyn Error + Send + Sync>>,
     {
         self.credentials = Some(CredentialSource::new(ask));
+        self
+    }
+
+    /// Asks `ask` how to connect from now on, with the name of the node, when the node has refused the login or a certificate.
+    ///
+    /// For addresses and certificates in files, which were changed since the start. The connect is tried once more with
+    /// what `ask` returns, and no request hears of the refusal if that works. `None`: the error stands, and the next refusal
+    /// asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is polled in the tokio runtime of
+    /// the connections. Where a login alone changes, [`credentials`](Self::credentials) is simpler.
+    ///
+    /// ```
+    /// use quorate_fred::FredDial;
+    ///
+    /// # fn main() -> Result<(), quorate_fred::ConnectError> {
+    /// # let (file, text) = ("/etc/quorate/nodes", "redis://:old@10.0.0.1");
+    /// let nodes = quorate_fred::builder()
+    ///     .when_refused(move |node| async move {
+    ///         let text = std::fs::read_to_string(file).ok()?;
+    ///         let mut dials = text.lines().filter_map(|line| FredDial::at(line).ok());
+    ///         dials.find(|dial| dial.node_name() == node)
+    ///     })
+    ///     .connect(text.lines())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn when_refused<F>(mut self, ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Option<FredDial>> + Send + 'static,
+    {
+        self.again = Some(Again::new(ask));
         self
     }
 
@@ -173,6 +204,8 @@ impl Builder {
             Some(source) => dial.with_credentials(source.clone()),
             None => dial,
         };
+        dial.again = self.again.as_ref().map(Again::of_node);
+        dial.limit = self.limits.connect;
         dial.member =
             self.group.as_ref().map(|group| group.member(&dial.name(), self.limits.connect));
         FredNode::new(dial, runtime, self.limits)

@@ -2,13 +2,18 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fred::types::RespVersion;
-use fred::types::config::{Blocking, Config, ConnectionConfig, TcpConfig, UnresponsiveConfig};
+use fred::types::config::{
+    Blocking, Config, ConnectionConfig, Server, ServerConfig, TcpConfig, UnresponsiveConfig,
+};
 use quorate_core::BackendError;
-use quorate_protocol::{ConnectError, CredentialSource, Dial, Member, Push, lacks_resp3};
+use quorate_protocol::{
+    Again, ConnectError, CredentialSource, Dial, Host, Limits, Member, Push, lacks_resp3,
+};
 use socket2::TcpKeepalive;
 
 use crate::address::{lacks_password, name_of, parse};
@@ -20,8 +25,12 @@ pub struct FredDial {
     name: String,
     config: Config,
     credentials: Option<CredentialSource>,
+    /// Of a connect, of which each address of a name has its part.
+    pub(crate) limit: Duration,
     /// Of a node in a group of clients.
     pub(crate) member: Option<Member>,
+    /// What is asked when the login or a certificate is refused.
+    pub(crate) again: Option<Again<Self>>,
 }
 
 impl FredDial {
@@ -32,8 +41,7 @@ impl FredDial {
     /// [`ConnectError`] names the address, without its password.
     pub fn at(address: &str) -> Result<Self, ConnectError> {
         let config = parse(address)?;
-        let name = name_of(&config)?;
-        Ok(Self { name, config, credentials: None, member: None })
+        Ok(Self::of(name_of(&config)?, config))
     }
 
     /// The node of a configuration of fred: for TLS settings, say, or a credential provider.
@@ -50,7 +58,18 @@ impl FredDial {
         if lacks_password(&config) {
             return Err(ConnectError::no_password(&name));
         }
-        Ok(Self { name, config, credentials: None, member: None })
+        Ok(Self::of(name, config))
+    }
+
+    fn of(name: String, config: Config) -> Self {
+        let limit = Limits::default().connect;
+        Self { name, config, credentials: None, limit, member: None, again: None }
+    }
+
+    /// What errors and events call the node: its address without secrets.
+    #[must_use]
+    pub fn node_name(&self) -> &str {
+        &self.name
     }
 
     /// Asks `source` for the login of each new connection. That of the configuration is not used.
@@ -68,6 +87,31 @@ impl FredDial {
             config.password = Some(login.password().to_owned());
         }
         Ok(config)
+    }
+
+    /// A connection to the first address of the host where that works.
+    async fn connect_to(
+        &self,
+        config: Config,
+        push: Arc<impl Fn(Push) + Send + Sync + 'static>,
+    ) -> Result<FredConnection, BackendError> {
+        let ServerConfig::Centralized { server } = &config.server else {
+            return Self::open_either(config, push).await;
+        };
+        let host = Host::new(&server.host, server.port, config.uses_tls());
+        let open = |address| Self::open_either(at(&config, server, address), Arc::clone(&push));
+        host.connect(self.limit, open).await
+    }
+
+    /// A connection over RESP3, or over RESP2 where the server has no other.
+    async fn open_either(
+        config: Config,
+        push: Arc<impl Fn(Push) + Send + Sync + 'static>,
+    ) -> Result<FredConnection, BackendError> {
+        match Self::open(config.clone(), RespVersion::RESP3, Arc::clone(&push)).await {
+            Err(error) if lacks_resp3(&error) => Self::open(config, RespVersion::RESP2, push).await,
+            outcome => outcome,
+        }
     }
 
     async fn open(
@@ -105,23 +149,39 @@ impl Dial for FredDial {
         false
     }
 
+    async fn ask_again(&self) -> bool {
+        match &self.again {
+            Some(again) => again.ask(&self.name).await,
+            None => false,
+        }
+    }
+
     async fn connect(
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<FredConnection, BackendError> {
         let connecting = async {
-            let (config, push) = (self.config().await?, Arc::new(push));
-            match Self::open(config.clone(), RespVersion::RESP3, Arc::clone(&push)).await {
-                Err(error) if lacks_resp3(&error) => {
-                    Self::open(config, RespVersion::RESP2, push).await
-                }
-                outcome => outcome,
-            }
+            let latest = self.again.as_ref().and_then(Again::latest);
+            let dial = latest.as_ref().unwrap_or(self);
+            dial.connect_to(dial.config().await?, Arc::new(push)).await
         };
         let Some(member) = &self.member else { return connecting.await };
         let (connection, admission) = member.admit(connecting).await?;
         Ok(connection.admitted(admission))
     }
+}
+
+/// The same configuration at one address of its host. The name stays that of TLS.
+///
+/// fred would look the name up in the pool of the runtime, and give one address all of the time.
+fn at(config: &Config, server: &Server, address: SocketAddr) -> Config {
+    let mut found = server.clone();
+    #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
+    found.tls_server_name.get_or_insert_with(|| server.host.clone());
+    // With brackets for IPv6, and with its zone.
+    let text = address.to_string();
+    found.host = text.rsplit_once(':').map_or(&*text, |(host, _)| host).into();
+    Config { server: ServerConfig::Centralized { server: found }, ..config.clone() }
 }
 
 /// A part of an inline command, as which fred sends `HELLO` with the login. There the server splits at spaces and

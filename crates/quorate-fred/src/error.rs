@@ -2,7 +2,7 @@
 
 use fred::error::{Error, ErrorKind};
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::HUNG_UP;
+use quorate_protocol::{HUNG_UP, error_of_tls};
 
 /// The error of a command or a connection, with that of fred as its source.
 ///
@@ -41,7 +41,10 @@ fn told_by(error: &Error) -> BackendError {
     let details = error.details();
     let kind = match error.kind() {
         ErrorKind::IO => {
-            return BackendError::new(BackendErrorKind::Connection, io_message(details));
+            let text = io_message(details);
+            let refusal = error_of_tls(text);
+            return refusal
+                .unwrap_or_else(|| BackendError::new(BackendErrorKind::Connection, text));
         }
         ErrorKind::Protocol | ErrorKind::Parse => {
             // fred's text may repeat what was received (A6).

@@ -38,6 +38,8 @@
 //!   those of the lock manager. [`Builder::connect_timeout`] limits connecting only. A connection is over when its
 //!   oldest command has had no reply for 10 s and nothing else came ([`Builder::reply_limit`]). TCP notices a peer
 //!   that vanished after about ten seconds.
+//! - *Each address of a name.* The next one is tried when one has failed, or 250 ms later. A name is looked up at each
+//!   connect, on a thread that no runtime waits for at its end. A name that stands for several servers is no node.
 //! - *No plaintext by mistake.* `rediss://` without a TLS feature is an error, not a warning.
 //!
 //! To use the settings of a client that you have, give [`Builder::build`] its configuration. The
@@ -45,8 +47,6 @@
 //!
 //! # Limits of fred
 //!
-//! - A name with several addresses is tried at one after the other, within one connect timeout. One
-//!   that swallows what it is sent hides those behind it.
 //! - fred drops the push of `FLUSHALL`. So each watch ends after two seconds, and the key is read again.
 //! - A node is one server. Only over redis-rs is the primary of a Sentinel group a node.
 //! - After the reply `CLUSTERDOWN`, fred ends the connection.
@@ -63,6 +63,7 @@
 //! | `SCRIPT LOAD`, `EVALSHA` | the same, with less to send |
 //! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4) | releases without a script |
 //! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
+//! | `CLIENT SETNAME` | the name `quorate` in `CLIENT LIST` |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue, and readers |
 //! | `INFO` | the restart guard, finding two addresses of one server, and what `check` reports |
 //! | `SELECT` | an address with a database |

@@ -8,14 +8,15 @@ use bb8::ManageConnection;
 use futures_util::StreamExt as _;
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{
-    ConnectError, Connection as _, CredentialSource, Dial, Limits, Member, Push, within,
+    Again, CLIENT_NAME, Command as _, ConnectError, Connection as _, CredentialSource, Dial,
+    Limits, Member, Push, connect_or_ask_again, within,
 };
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use redis::TlsCertificates;
 use redis::{Client, ConnectionInfo};
 
 use crate::address;
-use crate::connection::RedisConnection;
+use crate::connection::{Packed, RedisConnection};
 use crate::sentinel::{self, Group};
 use crate::server::Server;
 
@@ -31,6 +32,8 @@ pub struct RedisDial {
     pub(crate) limit: Duration,
     /// Of a node in a group of clients.
     pub(crate) member: Option<Member>,
+    /// What is asked when the login or a certificate is refused.
+    pub(crate) again: Option<Again<RedisDial>>,
 }
 
 /// What a node can be made of: a URL, redis-rs' own settings, or a client.
@@ -113,7 +116,18 @@ impl RedisDial {
     }
 
     fn of(server: Server, group: Option<Group>) -> Self {
-        Self { server, group, limit: Limits::default().connect, member: None }
+        Self { server, group, limit: Limits::default().connect, member: None, again: None }
+    }
+
+    /// What errors and events call the node: its address without secrets.
+    #[must_use]
+    pub fn node_name(&self) -> &str {
+        &self.server.name
+    }
+
+    /// What was returned when the login was last refused.
+    fn latest(&self) -> Option<Self> {
+        self.again.as_ref().and_then(Again::latest)
     }
 
     /// Asks `source` for the login of each new connection. That of the address is not used.
@@ -147,39 +161,49 @@ impl RedisDial {
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
         let info = self.server.info().await?;
-        let Some(group) = &self.group else { return self.server.open(info, push).await };
+        let Some(group) = &self.group else {
+            return self.server.open(info, self.limit, push).await;
+        };
         let push = Arc::new(push);
-        let mut reasons = Vec::new();
+        let mut failures = Vec::new();
         let mut answers = group.primaries(self.limit);
         while let Some((place, found)) = answers.next().await {
             let push = Arc::clone(&push);
-            let connected = match found {
+            let failure = match found {
                 Ok((host, port)) => {
                     let opening = async {
                         let info = sentinel::moved(info.clone(), host.clone(), port);
-                        let connection = self.server.open(info, move |pushed| push(pushed)).await?;
+                        let push = move |pushed| push(pushed);
+                        let connection = self.server.open(info, self.limit / 2, push).await?;
                         sentinel::check_role(&connection).await?;
                         Ok(connection)
                     };
                     // A sentinel may name a primary that is gone. Then there is time to ask another one.
                     let opened = within(self.limit / 2, "connection", opening).await;
-                    let opened = opened.map_err(|error| sentinel::explain(error, &host));
-                    opened.map(|connection| connection.of_primary(host, port))
+                    match opened.map_err(|error| sentinel::explain(error, &host)) {
+                        Ok(connection) => return Ok(connection.of_primary(host, port)),
+                        // Another sentinel changes nothing about a wrong password. It may have another name for the server.
+                        Err(error) if error.kind().is_permanent() && !is_of_tls(&error) => {
+                            return Err(error);
+                        }
+                        Err(error) => error,
+                    }
                 }
-                Err(error) => Err(error),
+                Err(error) => error,
             };
-            match connected {
-                // Another sentinel changes nothing about a wrong password.
-                Err(error) if !error.kind().is_permanent() => {
-                    reasons.push((place, error.to_string()));
-                }
-                outcome => return outcome,
-            }
+            failures.push((place, failure));
         }
-        reasons.sort();
-        let reasons: Vec<String> = reasons.into_iter().map(|(_, reason)| reason).collect();
-        Err(BackendError::new(BackendErrorKind::Connection, reasons.join("; ")))
+        failures.sort_by_key(|(place, _)| *place);
+        // No waiting heals TLS, if that is what is wrong with all of them.
+        let is_of_tls = failures.iter().all(|(_, failure)| is_of_tls(failure));
+        let reasons: Vec<_> = failures.iter().map(|(_, failure)| failure.to_string()).collect();
+        let kind = if is_of_tls { BackendErrorKind::Tls } else { BackendErrorKind::Connection };
+        Err(BackendError::new(kind, reasons.join("; ")))
     }
+}
+
+fn is_of_tls(error: &BackendError) -> bool {
+    error.kind() == BackendErrorKind::Tls
 }
 
 impl Dial for RedisDial {
@@ -193,10 +217,18 @@ impl Dial for RedisDial {
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
-        let connecting = self.open(push);
+        let latest = self.latest();
+        let connecting = latest.as_ref().unwrap_or(self).open(push);
         let Some(member) = &self.member else { return connecting.await };
         let (connection, admission) = member.admit(connecting).await?;
         Ok(connection.admitted(admission))
+    }
+
+    async fn ask_again(&self) -> bool {
+        match &self.again {
+            Some(again) => again.ask(&self.server.name).await,
+            None => false,
+        }
     }
 
     fn can_move(&self) -> bool {
@@ -206,7 +238,8 @@ impl Dial for RedisDial {
     /// Whether more sentinels name another address than this one. A single sentinel may be cut off, and name the primary
     /// of before; the end of a connection loses all that is in flight on it (C3).
     async fn has_moved(&self, connection: &RedisConnection) -> bool {
-        let Some(group) = &self.group else { return false };
+        let latest = self.latest();
+        let Some(group) = &latest.as_ref().unwrap_or(self).group else { return false };
         let mut answers = group.primaries(self.limit);
         let (mut here, mut elsewhere, mut open) = (0, 0, group.sentinels.len());
         // Sentinels that are silent are awaited only while they can change the result.
@@ -229,7 +262,14 @@ impl ManageConnection for RedisDial {
     type Error = BackendError;
 
     async fn connect(&self) -> Result<RedisConnection, BackendError> {
-        within(self.limit, "connection", Dial::connect(self, drop)).await
+        let connecting = connect_or_ask_again(self, || async {
+            let connection = Dial::connect(self, drop).await?;
+            let name = Packed::new("CLIENT", 24).arg("SETNAME").arg(CLIENT_NAME);
+            // Where the user may not do that, it has none.
+            drop(connection.ask(name).await);
+            Ok(connection)
+        });
+        within(self.limit, "connection", connecting).await
     }
 
     async fn is_valid(&self, connection: &mut RedisConnection) -> Result<(), BackendError> {

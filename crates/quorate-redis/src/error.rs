@@ -1,7 +1,7 @@
 //! What redis-rs reports, in the words of quorate, and without secrets.
 
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{HUNG_UP, Value};
+use quorate_protocol::{HUNG_UP, Value, error_of_tls};
 use redis::{ErrorKind, RedisError, ServerError};
 
 /// A server's reply.
@@ -39,6 +39,11 @@ pub(crate) fn of_redis(error: &RedisError) -> BackendError {
     if let Some([(_, reply), ..]) = error.clone().into_server_errors().as_deref() {
         return quorate_protocol::error_of_reply(&text_of(reply));
     }
+    if error.kind() == ErrorKind::Io
+        && let Some(refusal) = error_of_tls(&error.to_string())
+    {
+        return refusal.with_source(error.clone());
+    }
     let (kind, text) = match error.kind() {
         // The text of such an error quotes what the peer sent, which may be an echo of a password (A6).
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
@@ -49,7 +54,7 @@ pub(crate) fn of_redis(error: &RedisError) -> BackendError {
             (BackendErrorKind::Auth, "authentication failed".to_owned())
         }
         // A certificate and a key that are not of one kind, for example: no address is read here.
-        ErrorKind::InvalidClientConfig => (BackendErrorKind::Auth, error.to_string()),
+        ErrorKind::InvalidClientConfig => (BackendErrorKind::Tls, error.to_string()),
         ErrorKind::Io if error.is_timeout() => (BackendErrorKind::TimedOut, error.to_string()),
         ErrorKind::Io if error.is_connection_dropped() && !error.is_connection_refusal() => {
             (BackendErrorKind::Connection, format!("connection lost: {error}"))

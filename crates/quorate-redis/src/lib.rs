@@ -30,6 +30,9 @@
 //! same time travel as one pipeline of up to 64 commands. After a failed connect the node backs off for
 //! 25 ms to 1 s, and calls fail at once with the reason.
 //!
+//! A host name is looked up at each connect, on a thread that no runtime waits for at its end. All of its addresses are
+//! tried: the next one when one has failed, or 250 ms later. A name that stands for several servers is no node.
+//!
 //! A call is pending as long as the node may still execute it. The manager has deadlines of its own. A
 //! connection is *over* when its oldest command has had no reply for 10 s and nothing else came
 //! ([`Builder::reply_limit`]). Then the node connects again. On TCP, a connection whose other end does not
@@ -59,6 +62,7 @@
 //! | `SCRIPT LOAD`, `EVALSHA` | the same, with less to send |
 //! | `DELIFEQ` or `DELEX`, on servers that have it | a cheaper release |
 //! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
+//! | `CLIENT SETNAME` | the name `quorate` in `CLIENT LIST` |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue, and readers |
 //! | `INFO` | the restart guard; to find two addresses of one server; what `check` reports |
 //! | `SELECT` | an address with a database |

@@ -100,15 +100,18 @@ impl Group {
         sentinel: &Server,
         limit: Duration,
     ) -> Result<(String, u16), BackendError> {
-        within(limit, "reply", self.ask(sentinel)).await.map_err(|error| {
+        within(limit, "reply", self.ask(sentinel, limit)).await.map_err(|error| {
             // What is wrong with a sentinel ends no request: another one may know the primary.
-            let text = format!("sentinel {}: {error}", sentinel.name);
-            BackendError::new(BackendErrorKind::Connection, text)
+            let kind = match error.kind() {
+                BackendErrorKind::Tls => BackendErrorKind::Tls,
+                _ => BackendErrorKind::Connection,
+            };
+            BackendError::new(kind, format!("sentinel {}: {error}", sentinel.name))
         })
     }
 
-    async fn ask(&self, sentinel: &Server) -> Result<(String, u16), BackendError> {
-        let connection = sentinel.open(sentinel.info().await?, drop).await?;
+    async fn ask(&self, sentinel: &Server, limit: Duration) -> Result<(String, u16), BackendError> {
+        let connection = sentinel.open(sentinel.info().await?, limit, drop).await?;
         let command = Packed::new("SENTINEL", 40 + self.name.len());
         let command = command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let nonsense = || BackendError::new(BackendErrorKind::Protocol, "the reply is no address");

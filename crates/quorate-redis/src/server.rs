@@ -1,19 +1,25 @@
 //! One server, and how a connection to it is made: transport, TLS and login.
 
-use std::fmt;
+use std::future::ready;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use std::{fmt, iter};
 
 use quorate_core::BackendError;
 use quorate_protocol::{
-    Command as _, ConnectError, Connection as _, CredentialSource, Credentials, Push,
+    Command as _, ConnectError, Connection as _, CredentialSource, Credentials, Host, Push,
 };
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use redis::TlsCertificates;
+use redis::io::AsyncDNSResolver;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-use redis::{ConnectionAddr, TlsCertificates};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisFuture,
+};
 
 use crate::connection::{Listener, Packed, RedisConnection};
 use crate::error::{lacks_resp3, of_connect};
@@ -61,11 +67,28 @@ impl Server {
         Ok(self.info.clone().set_redis_settings(login))
     }
 
-    /// Makes one connection with these settings.
+    /// Makes one connection with these settings: to the first address of the host where that works, within `limit`.
     pub(crate) async fn open(
         &self,
         info: ConnectionInfo,
+        limit: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
+    ) -> Result<RedisConnection, BackendError> {
+        let push = Arc::new(push);
+        let host = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => Host::new(host, *port, false),
+            ConnectionAddr::TcpTls { host, port, .. } => Host::new(host, *port, true),
+            _ => return self.open_at(&info, None, push).await,
+        };
+        host.connect(limit, |address| self.open_at(&info, Some(address), Arc::clone(&push))).await
+    }
+
+    /// Makes one connection, to this address of the host.
+    async fn open_at(
+        &self,
+        info: &ConnectionInfo,
+        address: Option<SocketAddr>,
+        push: Arc<impl Fn(Push) + Send + Sync + 'static>,
     ) -> Result<RedisConnection, BackendError> {
         #[cfg(feature = "tls-rustls")]
         provide_crypto(info.addr());
@@ -74,10 +97,14 @@ impl Server {
             Client::open(info.clone().set_redis_settings(login)).map_err(|error| of_connect(&error))
         };
         // A call stays pending as long as the node may execute it, and the caller has the deadlines.
-        let config =
+        let mut config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        if let Some(address) = address {
+            config = config.set_dns_resolver(Known(address));
+        }
         let is_closed = Arc::<AtomicBool>::default();
         let made = {
+            let push = move |pushed| push(pushed);
             let listener = Listener { push, is_closed: Arc::clone(&is_closed) };
             let hear = move |info| {
                 listener.hear(info);
@@ -102,6 +129,20 @@ impl Server {
             connection.ask(Packed::new("SELECT", database.len()).arg(database)).await?;
         }
         Ok(connection)
+    }
+}
+
+/// The address that was found for a host, whose name stays that of TLS.
+struct Known(SocketAddr);
+
+impl AsyncDNSResolver for Known {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        _: &'b str,
+        _: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        let address: Box<dyn Iterator<Item = SocketAddr> + Send> = Box::new(iter::once(self.0));
+        Box::pin(ready(Ok(address)))
     }
 }
 
