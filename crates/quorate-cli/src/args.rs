@@ -41,7 +41,7 @@ by another until the wait ended; 78 a permanent error, such as a wrong address o
 the command stopped; 126 the command cannot be run; 127 it is not there.";
 
 /// What all subcommands take.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Nodes")]
 pub(crate) struct Common {
     /// The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them

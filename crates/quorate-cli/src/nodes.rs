@@ -1,12 +1,15 @@
 //! From the command line to a lock manager.
 
+use std::collections::BTreeMap;
+use std::future::ready;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{env, fs};
 
 use quorate::error::BuildError;
 use quorate::redis::redis::{ClientTlsConfig, TlsCertificates};
-use quorate::redis::{ConnectError, RedisNode};
+use quorate::redis::{ConnectError, IntoDial as _, RedisDial, RedisNode};
 use quorate::resource::Label;
 use quorate::{LockManager, RestartGuard};
 
@@ -31,7 +34,10 @@ pub(crate) fn open(
         None => builder.build(),
     };
     built.map_err(|error| match error {
-        BuildError::DuplicateNode { .. } => Failure::new(PERMANENT, error),
+        BuildError::DuplicateNode { .. } => {
+            let tip = "a name that stands for several servers is one node: give each server by a name of its own";
+            Failure::new(PERMANENT, format!("{error}; {tip}"))
+        }
         _ => Failure::usage(error),
     })
 }
@@ -48,7 +54,10 @@ fn guard(common: &Common) -> Option<RestartGuard> {
 
 /// A node for each address.
 fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
-    let mut builder = quorate::redis::builder().tls(certificates(common)?);
+    warn(common);
+    let latest = Latest { common: common.clone(), read: Mutex::default() };
+    let builder = quorate::redis::builder().tls(certificates(common)?);
+    let mut builder = builder.when_refused(move |name| ready(latest.ask(&name)));
     builder = match &common.group {
         Some(group) if common.is_new_group => builder.new_group(group),
         Some(group) => builder.group(group),
@@ -75,14 +84,54 @@ fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
     }
 }
 
-/// The addresses of the nodes, each behind its place: of the options, of the file, or of the environment.
-fn addresses(common: &Common) -> Result<Vec<(String, String)>, Failure> {
+/// What the files say by now, of addresses and of certificates: it may have changed since the nodes have refused a login.
+struct Latest {
+    common: Common,
+    /// What was last read, for each node.
+    read: Mutex<BTreeMap<String, Read>>,
+}
+
+/// The address of a node, and the certificates.
+type Read = (String, Option<Vec<u8>>, Option<[Vec<u8>; 2]>);
+
+impl Latest {
+    /// The node of this name, if the files say something else of it than before.
+    fn ask(&self, name: &str) -> Option<RedisDial> {
+        let common = &self.common;
+        // A pipe has said all, and the next read may wait for ever.
+        let mut files = [&common.nodes_file, &common.tls_ca, &common.tls_cert, &common.tls_key]
+            .into_iter()
+            .flatten();
+        if !files.all(|file| fs::metadata(file).is_ok_and(|file| file.is_file())) {
+            return None;
+        }
+        let certificates = certificates(common).ok()?;
+        let addresses = addresses(common).ok()?.into_iter();
+        let mut dials = addresses
+            .filter_map(|(_, address)| Some((address.as_str().into_dial().ok()?, address)));
+        let (dial, address) = dials.find(|(dial, _)| dial.node_name() == name)?;
+        let TlsCertificates { client_tls, root_cert } = &certificates;
+        let pair = |tls: &ClientTlsConfig| [tls.client_cert.clone(), tls.client_key.clone()];
+        let read = (address, root_cert.clone(), client_tls.as_ref().map(pair));
+        let dial = dial.with_certificates(&certificates).ok()?;
+        let mut all = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = all.insert(name.to_owned(), read.clone());
+        before.is_none_or(|before| before != read).then_some(dial)
+    }
+}
+
+/// Warns of a password that all users of the machine can see.
+fn warn(common: &Common) {
     if common.nodes.iter().any(|address| has_password(address)) && !common.quiet {
         say::line(
             "a password in --nodes can be seen by every user of this machine: \
              use QUORATE_NODES or --nodes-file",
         );
     }
+}
+
+/// The addresses of the nodes, each behind its place: of the options, of the file, or of the environment.
+fn addresses(common: &Common) -> Result<Vec<(String, String)>, Failure> {
     let variable = "QUORATE_NODES";
     let (place, text) = match &common.nodes_file {
         Some(file) => (path(file), read(file)?),

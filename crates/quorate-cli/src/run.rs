@@ -1,5 +1,6 @@
 //! `quorate run`: a command under a lock.
 
+use std::env;
 use std::time::Duration;
 
 use quorate::algorithm::lease::SafetyMargin;
@@ -52,6 +53,12 @@ fn kill_after(run: &Run) -> Result<Duration, Failure> {
     }
 }
 
+/// Whether the command that this one runs in has a lock of this name. Then this one may wait for its own end.
+fn is_held_above(name: &str) -> bool {
+    let held = env::var("QUORATE_LOCK").unwrap_or_default();
+    held.lines().any(|held| held == name)
+}
+
 async fn under_lock(
     session: &mut Session,
     common: &Common,
@@ -75,6 +82,14 @@ async fn under_lock(
     let request = request.auto_renew();
     let request = if run.held.fenced { request.fenced() } else { request };
     let wait = run.wait.limit().filter(|_| run.once_per.is_none());
+    if !common.quiet && run.permits.is_none() && !run.read {
+        names.iter().filter(|name| is_held_above(name)).for_each(|name| {
+            let name = say::shown(name);
+            say::line(format!(
+                "{name}: the lock of the command that this one runs in (QUORATE_LOCK)"
+            ));
+        });
+    }
     let guard = session.acquire(request, names, wait).await?;
     // Of permits it is one.
     let is_held =

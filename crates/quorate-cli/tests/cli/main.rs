@@ -7,6 +7,7 @@ mod codes;
 mod descriptors;
 mod free;
 mod group;
+mod hints;
 mod labels;
 mod lease;
 mod nodes;

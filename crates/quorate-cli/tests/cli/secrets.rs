@@ -4,7 +4,7 @@ use std::fs;
 
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer};
 
-use crate::support::{Dir, run, start};
+use crate::support::{Dir, connects_again, run, start};
 
 const PASSWORD: &str = "correct-horse";
 const WARNING: &str = "a password in --nodes";
@@ -58,6 +58,39 @@ fn a_password_and_a_token_are_printed_nowhere() {
     for text in &printed {
         assert!(!text.contains(PASSWORD) && !text.contains(&token), "{text}");
     }
+}
+
+/// Both passwords count for a time, the file is changed, and the old one is removed. A run from before goes on.
+#[test]
+fn addresses_are_read_again_when_a_login_was_refused() {
+    let builder = RedisServer::builder().user("locker", "on >old ~* +@all");
+    let (nodes, dir) = (&Nodes::start_with(3, &builder), &Dir::new());
+    let write = |password: &str| {
+        let lines = nodes.iter().map(|node| node.address_as("locker", password) + "\n");
+        dir.write("nodes", &lines.collect::<String>());
+    };
+    let set = |rules: [&str; 1]| {
+        for node in nodes.iter() {
+            let words = [&["ACL", "SETUSER", "locker"], &rules[..]].concat();
+            assert_eq!(node.cli(&words).text(), "OK");
+        }
+    };
+    write("old");
+    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+    let words = ["--nodes-file", "nodes", "run", "--wait", "1h", "a", "-c", script];
+    let mut started = start(dir, &[], &words);
+    dir.wait_for("started");
+    for password in ["new", "newer"] {
+        set([&format!(">{password}")]);
+        write(password);
+        set(["resetpass"]);
+        set([&format!(">{password}")]);
+        connects_again(nodes);
+    }
+    dir.write("go", "");
+    let done = started.done();
+    assert_eq!(done.code(), Some(0), "{done:?}");
+    assert!(!done.err.contains("WRONGPASS"), "{done:?}");
 }
 
 /// What fails names the group and its sentinels, and neither of the two logins, nor anything of the key.

@@ -275,6 +275,21 @@ pub(crate) fn keys_left(nodes: &Nodes) -> Vec<(usize, String)> {
     nodes.keys_left()
 }
 
+/// Ends the connections to the nodes, and waits until there are others.
+pub(crate) fn connects_again(nodes: &Nodes) {
+    let ours = |node: &RedisServer| {
+        let list = node.cli(&["CLIENT", "LIST"]).text();
+        let ours = list.lines().filter(|line| line.contains(" name=quorate "));
+        ours.filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect::<Vec<_>>()
+    };
+    for node in nodes.iter() {
+        let before = ours(node);
+        assert_ne!(before, [""; 0]);
+        assert_ne!(node.cli(&["CLIENT", "KILL", "TYPE", "normal"]).integer(), 0);
+        eventually("another connection", || ours(node).iter().any(|id| !before.contains(id)));
+    }
+}
+
 /// Waits until another process waits for the lock.
 pub(crate) fn wait_for_a_waiter(nodes: &Nodes, name: &str) {
     let waiters = quorate_tests::keys::waiters(name);

@@ -1,9 +1,12 @@
 //! Nodes that are reached over TLS, and the primaries of Sentinel groups.
 
+use std::fs;
+use std::process::Command;
+
 use quorate_tests::peer::Peer;
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer, TEST_CA};
 
-use crate::support::{Dir, Done, Started, ask, quorate, run, run_until};
+use crate::support::{Dir, Done, Started, ask, connects_again, quorate, run, run_until, start};
 
 /// The three files, as options or as variables.
 fn files(authority: &Authority, name: &str) -> [String; 3] {
@@ -21,8 +24,53 @@ fn nodes_are_reached_over_tls() {
     assert_eq!(run(dir, &addresses, &words).code(), Some(0));
     let seen = ask(dir, &addresses, &["inspect", "a", "--tls-ca", TEST_CA]);
     assert!(seen.out.contains("free on 3 of 3 nodes"), "{seen:?}");
-    let unknown = ask(dir, &addresses, &["run", "--wait", "2s", "a", "--", "true"]);
-    assert!(unknown.code() == Some(69) && unknown.err.contains("certificate"), "{unknown:?}");
+    let unknown = ask(dir, &addresses, &["run", "--wait", "1h", "a", "--", "true"]);
+    assert!(unknown.code() == Some(78) && unknown.err.contains("certificate"), "{unknown:?}");
+    let plain: Vec<_> = open.iter().map(|node| node.address().replace("redis", "rediss")).collect();
+    let without = ask(dir, &plain, &["run", "--wait", "1h", "a", "--", "true"]);
+    assert!(without.code() == Some(78) && without.err.contains("speaks no TLS"), "{without:?}");
+}
+
+/// In a build with fred, whose features bring both, nothing shows it.
+#[test]
+fn a_build_of_the_command_alone_speaks_both_versions_of_tls() {
+    let words = "tree --offline --locked -p quorate-cli -e normal,features -i rustls";
+    let mut cargo = Command::new(env!("CARGO"));
+    let output = cargo.args(words.split(' ')).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let tree = String::from_utf8(output.unwrap().stdout).unwrap();
+    assert!(tree.contains("rustls feature \"tls12\""), "{tree}");
+}
+
+/// The certificate of the client is replaced during a run, and the nodes refuse the one from before.
+#[test]
+fn certificates_are_read_again_when_one_was_refused() {
+    let (before, now, dir) = (&Authority::create(), &Authority::create(), &Dir::new());
+    let nodes = Nodes::start_with(3, &RedisServer::builder().tls_of(before));
+    let addresses: Vec<_> = nodes.iter().map(RedisServer::tls_address).collect();
+    let copy = |authority: &Authority| {
+        let [_, cert, key] = files(authority, "client");
+        for (from, to) in [(cert, "own.crt"), (key, "own.key")] {
+            fs::copy(from, dir.file(to)).unwrap();
+        }
+    };
+    copy(before);
+    let ca = before.ca();
+    let options =
+        ["--tls-ca", ca.to_str().unwrap(), "--tls-cert", "own.crt", "--tls-key", "own.key"];
+    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+    let words = [&options[..], &["run", "--wait", "1h", "a", "-c", script]].concat();
+    let mut started = start(dir, &addresses, &words);
+    dir.wait_for("started");
+    copy(now);
+    for node in nodes.iter() {
+        let now = now.ca();
+        let words = ["CONFIG", "SET", "tls-ca-cert-file", now.to_str().unwrap()];
+        assert_eq!(node.cli(&words).text(), "OK");
+    }
+    connects_again(&nodes);
+    dir.write("go", "");
+    let done = started.done();
+    assert_eq!(done.code(), Some(0), "{done:?}");
 }
 
 #[test]
@@ -58,10 +106,9 @@ fn a_certificate_of_the_client_is_shown_to_nodes_that_want_one() {
         ([ca, cert, cert], 64, "client.crt: no PRIVATE KEY in PEM"),
         (["broken.pem", cert, key], 64, "the certificates for TLS, or the key, are not PEM"),
         ([ca, cert, other.to_str().unwrap()], 78, "KeyMismatch"),
-        ([ca, "", ""], 69, "CertificateRequired"),
+        ([ca, "", ""], 78, "CertificateRequired"),
     ] {
-        let wait = if code == 69 { "2s" } else { "30s" };
-        let done = run_until(Done::is_answered, || with(values, wait));
+        let done = run_until(Done::is_answered, || with(values, "30s"));
         assert!(done.code() == Some(code) && done.err.contains(why), "{why}: {done:?}");
     }
 }
