@@ -93,7 +93,8 @@ fn locking_goes_on_when_a_password_is_rotated_and_connections_end() {
     }
 }
 
-/// Nodes whose addresses are right at first, and that ask the vault how to connect when that is refused.
+/// Nodes whose addresses are right at first, and that ask the vault how to connect when that is
+/// refused.
 macro_rules! asking {
     ($client:ident, $vault:expr, $dial:expr) => {{
         let (vault, dial): (Vault, _) = ($vault.clone(), $dial);

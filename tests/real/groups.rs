@@ -128,8 +128,9 @@ fn n4_a_list_with_a_node_that_does_not_answer_is_compared_as_far_as_it_is_known(
     });
 }
 
-/// Two nodes that have no list yet are a quorum of a client, until it reaches a node whose list does not name them. Then what
-/// it has connected to before is over as well: else its lock stands beside that of the group.
+/// Two nodes that have no list yet are a quorum of a client, until it reaches a node whose list
+/// does not name them. Then what it has connected to before is over as well: else its lock stands
+/// beside that of the group.
 #[test]
 fn n3_a_connection_from_before_the_list_was_known_is_over_when_it_is() {
     with_each(&Client::WITH_POOL, async |client| {

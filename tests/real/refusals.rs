@@ -100,7 +100,8 @@ fn the_state_of_a_server_is_told() {
     check(&rows);
 }
 
-/// A primary and its replica are one server with two votes: what the primary has lost, the next sync deletes on both.
+/// A primary and its replica are one server with two votes: what the primary has lost, the next
+/// sync deletes on both.
 #[test]
 fn q4_a_replica_that_accepts_writes_has_no_vote_until_it_is_a_primary() {
     let primary = RedisServer::start();
@@ -134,7 +135,8 @@ fn a_port_for_tls_hangs_up() {
     check(&[row(address, Kind::Connection, &["maxclients"])]);
 }
 
-/// `localhost` is two addresses where there is IPv6. At the first one something listens that never replies.
+/// `localhost` is two addresses where there is IPv6. At the first one something listens that never
+/// replies.
 #[test]
 fn each_address_of_a_name_is_tried() {
     let server = RedisServer::start();

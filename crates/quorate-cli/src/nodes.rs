@@ -35,7 +35,8 @@ pub(crate) fn open(
     };
     built.map_err(|error| match error {
         BuildError::DuplicateNode { .. } => {
-            let tip = "a name that stands for several servers is one node: give each server by a name of its own";
+            let tip = "a name that stands for several servers is one node: \
+                       give each server by a name of its own";
             Failure::new(PERMANENT, format!("{error}; {tip}"))
         }
         _ => Failure::usage(error),
@@ -84,7 +85,8 @@ fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
     }
 }
 
-/// What the files say by now, of addresses and of certificates: it may have changed since the nodes have refused a login.
+/// What the files say by now, of addresses and of certificates: it may have changed since the nodes
+/// have refused a login.
 struct Latest {
     common: Common,
     /// What was last read, for each node.
@@ -130,7 +132,8 @@ fn warn(common: &Common) {
     }
 }
 
-/// The addresses of the nodes, each behind its place: of the options, of the file, or of the environment.
+/// The addresses of the nodes, each behind its place: of the options, of the file, or of the
+/// environment.
 fn addresses(common: &Common) -> Result<Vec<(String, String)>, Failure> {
     let variable = "QUORATE_NODES";
     let (place, text) = match &common.nodes_file {

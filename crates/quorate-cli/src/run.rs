@@ -53,7 +53,8 @@ fn kill_after(run: &Run) -> Result<Duration, Failure> {
     }
 }
 
-/// Whether the command that this one runs in has a lock of this name. Then this one may wait for its own end.
+/// Whether the command that this one runs in has a lock of this name. Then this one may wait for
+/// its own end.
 fn is_held_above(name: &str) -> bool {
     let held = env::var("QUORATE_LOCK").unwrap_or_default();
     held.lines().any(|held| held == name)

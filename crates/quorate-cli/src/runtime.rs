@@ -11,7 +11,8 @@ use crate::exit::Failure;
 /// As many as the runtime takes, and two to start a command. Each node takes one more.
 const NEEDED: usize = 8;
 
-/// Makes the runtime. Without enough descriptors it would panic, and without a thread at the first name of a host.
+/// Makes the runtime. Without enough descriptors it would panic, and without a thread no name of a
+/// host is looked up.
 pub(crate) fn build() -> Result<Runtime, Failure> {
     let taken: io::Result<Vec<_>> = (0..NEEDED).map(|_| UnixDatagram::unbound()).collect();
     drop(taken?);

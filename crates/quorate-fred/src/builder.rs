@@ -109,12 +109,14 @@ impl Builder {
         self
     }
 
-    /// Asks `ask` how to connect from now on, with the name of the node, when the node has refused the login or a certificate.
+    /// Asks `ask` how to connect from now on, with the name of the node, when the node has refused
+    /// the login or a certificate.
     ///
-    /// For addresses and certificates in files, which were changed since the start. The connect is tried once more with
-    /// what `ask` returns, and no request hears of the refusal if that works. `None`: the error stands, and the next refusal
-    /// asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is polled in the tokio runtime of
-    /// the connections. Where a login alone changes, [`credentials`](Self::credentials) is simpler.
+    /// For addresses and certificates in files, which were changed since the start. The connect is
+    /// tried once more with what `ask` returns, and no request hears of the refusal if that works.
+    /// `None`: the error stands, and the next refusal asks again. The answer counts for
+    /// [`connect_timeout`](Self::connect_timeout). It is polled in the tokio runtime of the
+    /// connections. Where a login alone changes, [`credentials`](Self::credentials) is simpler.
     ///
     /// ```
     /// use quorate_fred::FredDial;

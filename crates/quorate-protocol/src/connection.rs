@@ -51,8 +51,8 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> impl Future<Output = Result<Self::Connection, BackendError>> + Send;
 
-    /// Asks how to connect from now on, after the node has refused the login or a certificate. Whether that is another way than
-    /// before: then the next [`connect`](Self::connect) takes it.
+    /// Asks how to connect from now on, after the node has refused the login or a certificate.
+    /// Whether that is another way than before: then the next [`connect`](Self::connect) takes it.
     ///
     /// # Cancel safety
     ///
@@ -129,7 +129,8 @@ pub trait Connection: Send + Sync + 'static {
     }
 }
 
-/// Connects by `connect`; once more, if the node refuses the login or a certificate and `dial` knows of another one by now.
+/// Connects by `connect`; once more, if the node refuses the login or a certificate and `dial`
+/// knows of another one by now.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Logins that change while the program runs: asked for at each new connection, or when one was refused.
+//! Logins that change while the program runs: asked for at each new connection, or when one was
+//! refused.
 
 use std::error::Error;
 use std::fmt;
@@ -88,7 +89,8 @@ impl fmt::Debug for CredentialSource {
     }
 }
 
-/// What is asked how to connect to a node from now on, by a `D`, when the node has refused the login or a certificate.
+/// What is asked how to connect to a node from now on, by a `D`, when the node has refused the
+/// login or a certificate.
 ///
 /// Clones share what it has returned: let each node have [one of its own](Self::of_node).
 pub struct Again<D> {

@@ -23,7 +23,8 @@ pub struct Features {
     pub(crate) server: Option<Arc<str>>,
     /// Whether a `SET` that sets nothing replies with the value that is there: the handshake has seen it.
     pub(crate) names_holder: bool,
-    /// Why the node has no vote, if it is a replica that accepts writes. One that does not says so at each write.
+    /// Why the node has no vote, if it is a replica that accepts writes. One that does not says so
+    /// at each write.
     pub(crate) replica: Option<BackendError>,
     /// Whether the server has loaded the scripts that run while its memory is full.
     pub(crate) runs_when_full: bool,
@@ -153,8 +154,8 @@ pub(crate) fn server_id(reply: &Value) -> Result<Option<Arc<str>>, BackendError>
     Ok(field(info, "run_id").map(Arc::from))
 }
 
-/// Why a server has no vote, by the reply to `INFO replication`: it is a replica, and accepts writes
-/// (`replica-read-only no`), which the next sync with its primary undoes.
+/// Why a server has no vote, by the reply to `INFO replication`: it is a replica, and accepts
+/// writes (`replica-read-only no`), which the next sync with its primary undoes.
 pub(crate) fn writable_replica(reply: &Value) -> Option<BackendError> {
     let Value::Text(info) = reply else { return None };
     let accepts_writes = field(info, "slave_read_only") != Some("1");

@@ -29,7 +29,8 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// The host `name`, which may be an IP address, also in brackets. `is_tls`: it is reached over TLS.
+    /// The host `name`, which may be an IP address, also in brackets. `is_tls`: it is reached over
+    /// TLS.
     #[must_use]
     pub fn new(name: &'a str, port: u16, is_tls: bool) -> Self {
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
@@ -38,19 +39,20 @@ impl<'a> Host<'a> {
 
     /// Connects by `connect` to the first of its addresses where that works.
     ///
-    /// An address is tried when the one before has failed, or has taken its part of `limit`, at most
-    /// 250 ms. So an address that is dead costs little. The name is looked up on a thread of its own,
-    /// which no runtime waits for at its end, as it would for the system's look-up in its pool.
+    /// An address is tried when the one before has failed, or has taken its part of `limit`, at
+    /// most 250 ms. So an address that is dead costs little. The name is looked up on a thread of
+    /// its own, which no runtime waits for at its end, as it would for the system's look-up in its
+    /// pool.
     ///
     /// # Errors
     ///
-    /// The name has no address ([`BackendErrorKind::Connection`]), or `connect` failed for each. Then
-    /// the error is a permanent one if there is one, else the last one.
+    /// The name has no address ([`BackendErrorKind::Connection`]), or `connect` failed for each.
+    /// Then the error is a permanent one if there is one, else the last one.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops those of `connect`. A look-up goes on, and the next one for this name
-    /// joins it.
+    /// Dropping the future drops those of `connect`. A look-up goes on, and the next one for this
+    /// name joins it.
     pub async fn connect<C, F>(
         self,
         limit: Duration,
@@ -84,7 +86,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// One attempt. A server without TLS may wait for the end of what it takes for a line, and never reply.
+    /// One attempt. A server without TLS may wait for the end of what it takes for a line, and
+    /// never reply.
     async fn attempt<C>(
         self,
         address: SocketAddr,
@@ -123,7 +126,8 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Whether a server replies to a `PING` without TLS as Redis does. A server with TLS sends an alert, or hangs up.
+/// Whether a server replies to a `PING` without TLS as Redis does. A server with TLS sends an
+/// alert, or hangs up.
 async fn replies_in_plain_text(address: SocketAddr) -> io::Result<bool> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(b"PING\r\n").await?;
@@ -134,15 +138,16 @@ async fn replies_in_plain_text(address: SocketAddr) -> io::Result<bool> {
 /// The addresses of a name, once they are known.
 type LookUp = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, BackendError>>>;
 
-/// The look-ups that run now. One for each name: a name server that does not answer costs one thread, and a late answer counts.
+/// The look-ups that run now. One for each name: a name server that does not answer costs one
+/// thread, and a late answer counts.
 static RUNNING: Mutex<BTreeMap<(String, u16), LookUp>> = Mutex::new(BTreeMap::new());
 
 fn running() -> MutexGuard<'static, BTreeMap<(String, u16), LookUp>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins to look a name up, on a thread that nothing waits for. `RUNNING` is locked meanwhile, so that the thread removes
-/// what is there.
+/// Begins to look a name up, on a thread that nothing waits for. `RUNNING` is locked meanwhile, so
+/// that the thread removes what is there.
 fn look_up(
     name: (String, u16),
     resolve: impl FnOnce((&str, u16)) -> io::Result<Vec<SocketAddr>> + Send + 'static,
@@ -170,7 +175,7 @@ fn unknown(text: &str) -> BackendError {
 const LEAD: Duration = Duration::from_millis(250);
 
 /// For how long a server is silent to a client that speaks TLS before it is asked without.
-const SILENT_TLS: Duration = Duration::from_millis(500);
+const SILENT_TLS: Duration = Duration::from_millis(300);
 
 #[cfg(test)]
 mod tests {
@@ -199,7 +204,8 @@ mod tests {
         }
     }
 
-    /// 9 replies at once, 8 after 300 ms, 7 never; each other number fails after as many milliseconds.
+    /// 9 replies at once, 8 after 300 ms, 7 never; each other number fails after as many
+    /// milliseconds.
     async fn dial(address: SocketAddr) -> Result<u8, BackendError> {
         match last(address) {
             9 => {}

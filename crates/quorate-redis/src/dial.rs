@@ -182,7 +182,8 @@ impl RedisDial {
                     let opened = within(self.limit / 2, "connection", opening).await;
                     match opened.map_err(|error| sentinel::explain(error, &host)) {
                         Ok(connection) => return Ok(connection.of_primary(host, port)),
-                        // Another sentinel changes nothing about a wrong password. It may have another name for the server.
+                        // Another sentinel changes nothing about a wrong password. It may have
+                        // another name for the server.
                         Err(error) if error.kind().is_permanent() && !is_of_tls(&error) => {
                             return Err(error);
                         }

@@ -30,8 +30,9 @@
 //! same time travel as one pipeline of up to 64 commands. After a failed connect the node backs off for
 //! 25 ms to 1 s, and calls fail at once with the reason.
 //!
-//! A host name is looked up at each connect, on a thread that no runtime waits for at its end. All of its addresses are
-//! tried: the next one when one has failed, or 250 ms later. A name that stands for several servers is no node.
+//! A host name is looked up at each connect, on a thread that no runtime waits for at its end. All
+//! of its addresses are tried: the next one when one has failed, or 250 ms later. A name that
+//! stands for several servers is no node.
 //!
 //! A call is pending as long as the node may still execute it. The manager has deadlines of its own. A
 //! connection is *over* when its oldest command has had no reply for 10 s and nothing else came

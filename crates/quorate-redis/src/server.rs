@@ -67,7 +67,8 @@ impl Server {
         Ok(self.info.clone().set_redis_settings(login))
     }
 
-    /// Makes one connection with these settings: to the first address of the host where that works, within `limit`.
+    /// Makes one connection with these settings: to the first address of the host where that works,
+    /// within `limit`.
     pub(crate) async fn open(
         &self,
         info: ConnectionInfo,
@@ -207,7 +208,8 @@ fn tcp_of(settings: &TcpSettings) -> TcpSettings {
 mod tests {
     use rustls::ProtocolVersion::{TLSv1_2, TLSv1_3};
 
-    /// Where fred is compiled as well, its features bring both: this shows it in a build of this crate alone.
+    /// Where fred is compiled as well, its features bring both: this shows it in a build of this
+    /// crate alone.
     #[test]
     fn tls_has_both_of_its_versions() {
         let mut versions: Vec<_> = rustls::ALL_VERSIONS.iter().map(|it| it.version).collect();

@@ -60,7 +60,8 @@ fn a_password_and_a_token_are_printed_nowhere() {
     }
 }
 
-/// Both passwords count for a time, the file is changed, and the old one is removed. A run from before goes on.
+/// Both passwords count for a time, the file is changed, and the old one is removed. A run from
+/// before goes on.
 #[test]
 fn addresses_are_read_again_when_a_login_was_refused() {
     let builder = RedisServer::builder().user("locker", "on >old ~* +@all");

@@ -41,7 +41,8 @@ fn a_build_of_the_command_alone_speaks_both_versions_of_tls() {
     assert!(tree.contains("rustls feature \"tls12\""), "{tree}");
 }
 
-/// The certificate of the client is replaced during a run, and the nodes refuse the one from before.
+/// The certificate of the client is replaced during a run, and the nodes refuse the one from
+/// before.
 #[test]
 fn certificates_are_read_again_when_one_was_refused() {
     let (before, now, dir) = (&Authority::create(), &Authority::create(), &Dir::new());

@@ -298,7 +298,8 @@ impl<'a, D: Dial> Serving<'a, D> {
         Ok(())
     }
 
-    /// The user may not release any more, or the server was a replica: the next handshake says what is so by now.
+    /// The user may not release any more, or the server was a replica: the next handshake says what
+    /// is so by now.
     fn is_unproven(&self) -> bool {
         let is_unproven = self.features.is_denied() || self.features.replica.is_some();
         is_unproven && Instant::now() >= self.made_at + LEAST_LIFE

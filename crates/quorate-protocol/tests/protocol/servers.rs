@@ -159,8 +159,9 @@ async fn q4_a_nil_grants_only_where_a_refusal_has_named_the_holder() {
     }
 }
 
-/// A replica that refuses writes says so itself, also to a client that is connected since before a failover. One that accepts
-/// them votes for what its primary may forget: it is asked for nothing that is a vote, and releases what it has.
+/// A replica that refuses writes says so itself, also to a client that is connected since before a
+/// failover. One that accepts them votes for what its primary may forget: it is asked for nothing
+/// that is a vote, and releases what it has.
 #[tokio::test(start_paused = true)]
 async fn q4_a_replica_that_accepts_writes_has_no_vote() {
     for (info, votes) in [

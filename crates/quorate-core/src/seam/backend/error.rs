@@ -170,8 +170,8 @@ pub enum BackendErrorKind {
     Script,
     /// The node is not one of those that the other clients of its group have.
     Stranger,
-    /// TLS does not come about, and no waiting helps: an unknown authority, a certificate for another name, a client
-    /// certificate that is missing, or a server that speaks no TLS.
+    /// TLS does not come about, and no waiting helps: an unknown authority, a certificate for
+    /// another name, a client certificate that is missing, or a server that speaks no TLS.
     Tls,
     /// The client's own timeout passed. The node timeout is not reported as an error.
     TimedOut,
