@@ -134,10 +134,10 @@ pub(crate) struct Nodes {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Wait until no node has a problem that passes by itself. Run it before a rolling restart, and after each node of it
+    /// Wait until no node has a problem that passes by itself, and each has run for --max-ttl. Run it before a rolling restart, and after each node of it
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
-    /// The longest ttl of any lock. With --guard-max-ttl it is that one
+    /// The longest ttl of any lock: for so long a node that restarted may have forgotten locks, or refuse free ones. With --guard-max-ttl it is that one
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub(crate) max_ttl: Duration,
     /// With --group: make these nodes those of the group, whatever they were. Until all others have the same, two may hold one lock

@@ -22,7 +22,7 @@ pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure>
     let check = loop {
         let request = manager.check().longest_ttl(nodes.max_ttl);
         let Some(wait) = nodes.wait else { break request.await };
-        let check = request.begin_quarantine().await;
+        let check = request.begin_quarantine().between_restarts().await;
         let left = wait.saturating_sub(start.elapsed());
         if left.is_zero() || !passes(&check) {
             break check;

@@ -156,8 +156,8 @@ fn nodes_waits_for_what_passes_by_itself() {
     let (nodes, dir) = (&Nodes::start_with(3, &persistent()), &Dir::new());
     let addresses = &nodes.addresses();
     nodes[0].kill();
-    let mut waits = start(dir, addresses, &["nodes", "--wait", "1h"]);
-    let over = ask(dir, addresses, &["nodes", "--wait", "1ms"]);
+    let mut waits = start(dir, addresses, &["nodes", "--max-ttl", "1s", "--wait", "1h"]);
+    let over = ask(dir, addresses, &["nodes", "--max-ttl", "1s", "--wait", "1ms"]);
     let why = "the wait of 1ms has ended, and a problem is left that passes by itself";
     assert_eq!(over.code(), Some(70));
     assert!(over.out.contains("refused") && over.err.contains(why), "{over:?}");

@@ -1,5 +1,6 @@
 //! A rolling restart by the page *running the nodes*: no two holders, whatever the nodes keep. And two by a shorter rule.
 
+use std::fs;
 use std::time::Instant;
 
 use quorate::algorithm::lease::SafetyMargin;
@@ -111,11 +112,48 @@ fn by_the_page(setting: &Setting<'_>, words: &[&str]) -> Done {
 #[test]
 fn a_rolling_restart_of_nodes_that_keep_each_write_makes_no_two_holders() {
     let nodes = &Nodes::start_with(3, &RedisServer::builder().append_only());
-    let setting = Setting { nodes, options: &[], ttl: "60s", dir: Dir::new() };
+    let setting = Setting { nodes, options: &[], ttl: SHORT, dir: Dir::new() };
+    let words = [line_of_the_page(&[]), vec!["--max-ttl", SHORT]].concat();
     let overlaps = setting.restart_all(|setting| {
-        assert_eq!(by_the_page(setting, &line_of_the_page(&[])).code(), Some(0));
+        assert_eq!(by_the_page(setting, &words).code(), Some(0));
     });
     assert_eq!(overlaps, 0);
+}
+
+/// Two nodes come back with the keys of locks that were released while they were away. A node that answers is not enough:
+/// both together would refuse such a lock.
+#[test]
+fn a_rolling_restart_of_nodes_that_keep_each_write_refuses_no_lock_that_is_free() {
+    let nodes = &Nodes::start_with(3, &RedisServer::builder().append_only());
+    let setting = Setting { nodes, options: &[], ttl: SHORT, dir: Dir::new() };
+    let words = [line_of_the_page(&[]), vec!["--max-ttl", SHORT]].concat();
+    // The key of a run that ends while its node is away.
+    let restart = |node: &RedisServer| {
+        let script = "echo began > began; until [ -e go ] || [ ! -e here ]; do sleep 0.05; done";
+        let run = ["run", "--ttl", SHORT, "--kill-after", "1s", "deploy", "-c", script];
+        let mut run = start(&setting.dir, &nodes.addresses(), &run);
+        setting.dir.wait_for("began");
+        eventually("a key on each node", || node.keys().iter().any(|key| key == "deploy"));
+        node.kill();
+        setting.dir.write("go", "");
+        assert_eq!(run.done().code(), Some(0));
+        for file in ["began", "go"] {
+            fs::remove_file(setting.dir.file(file)).unwrap();
+        }
+        node.restart();
+    };
+    restart(&nodes[0]);
+    let words_of_a_check = ["nodes", "--max-ttl", "1h"];
+    assert_eq!(setting.run(&words_of_a_check).code(), Some(0), "it locks");
+    let waited = setting.run(&[&words_of_a_check[..], &["--wait", "1ms"]].concat());
+    assert_eq!(waited.code(), Some(70));
+    assert!(waited.out.contains("it may refuse locks that were released meanwhile"), "{waited:?}");
+    assert_eq!(by_the_page(&setting, &words).code(), Some(0));
+    restart(&nodes[1]);
+    assert!(setting.is_free("deploy"), "it is refused by the node that was away alone");
+    assert_eq!(by_the_page(&setting, &words).code(), Some(0));
+    restart(&nodes[2]);
+    assert!(setting.is_free("deploy"));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 pub use self::problem::Problem;
-use self::problem::of_description;
+use self::problem::{Asked, of_description};
 use crate::LockManager;
 use crate::backend::{
     AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, Description,
@@ -54,7 +54,12 @@ impl LockManager {
     ///
     /// The future can be dropped at any time. Then a node may keep the key of the check for 1 s.
     pub fn check(&self) -> CheckRequest {
-        CheckRequest { manager: self.clone(), longest_ttl: None, begins_quarantine: false }
+        CheckRequest {
+            manager: self.clone(),
+            longest_ttl: None,
+            begins_quarantine: false,
+            is_of_restarts: false,
+        }
     }
 }
 
@@ -184,11 +189,13 @@ pub struct CheckRequest {
     manager: LockManager,
     longest_ttl: Option<Duration>,
     begins_quarantine: bool,
+    is_of_restarts: bool,
 }
 
 impl CheckRequest {
     /// The longest ttl of any lock on these nodes, by any client: for so long a node that restarted and kept nothing is
-    /// [a problem](Problem::Restarted). Default: 10 min, or the ttl of this manager if that is longer.
+    /// [a problem](Problem::Restarted), and one that kept its data [may be](Self::between_restarts). Default: 10 min, or the
+    /// ttl of this manager if that is longer.
     ///
     /// With a [restart guard](crate::RestartGuard), its `max_ttl` is the longest one.
     pub const fn longest_ttl(mut self, ttl: Duration) -> Self {
@@ -200,6 +207,14 @@ impl CheckRequest {
     /// sooner. Nothing without a guard.
     pub const fn begin_quarantine(mut self) -> Self {
         self.begins_quarantine = true;
+        self
+    }
+
+    /// Reports also what only the restart of another node makes a problem: a node that restarted with its data less than
+    /// the [longest ttl](Self::longest_ttl) ago may [refuse free locks](Problem::MayRefuse). For rolling restarts, one node
+    /// after the other. Nothing with a restart guard, which waits for as long.
+    pub const fn between_restarts(mut self) -> Self {
+        self.is_of_restarts = true;
         self
     }
 
@@ -233,8 +248,12 @@ impl CheckRequest {
         match described {
             Some(Ok(told)) => {
                 report.abilities = report.abilities.without(told.lacks);
-                let longest_ttl = self.longest_ttl.unwrap_or_else(|| config.ttl.max(LONGEST_TTL));
-                report.problems = of_description(&told, config.restart_guard, longest_ttl);
+                let asked = Asked {
+                    guard: config.restart_guard,
+                    longest_ttl: self.longest_ttl.unwrap_or_else(|| config.ttl.max(LONGEST_TTL)),
+                    is_of_restarts: self.is_of_restarts,
+                };
+                report.problems = of_description(&told, &asked);
                 report.description = Some(told);
             }
             Some(Err(error)) => report.problems.push(Problem::Failed(error)),

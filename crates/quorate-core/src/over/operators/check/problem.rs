@@ -60,6 +60,17 @@ pub enum Problem {
         /// For how long a lock may still be held that the node has forgotten, up to a second more.
         left: Duration,
     },
+    /// The node restarted with its data less than the longest ttl ago: it may have keys that were released while it was
+    /// away, and refuse these locks. Two such nodes of three refuse a lock that no client holds. Reported
+    /// [between restarts](crate::operators::CheckRequest::between_restarts).
+    #[error(
+        "restarted with its data: it may refuse locks that were released meanwhile; restart no other node for {} s",
+        .left.as_secs_f64().ceil()
+    )]
+    MayRefuse {
+        /// For how long a key that was released may stay there, up to a second more.
+        left: Duration,
+    },
     /// The [restart guard](crate::RestartGuard) keeps the node from voting.
     #[error("quarantined: {}", quarantined(*.left))]
     Quarantined {
@@ -102,7 +113,7 @@ impl Problem {
             // A node need not describe itself. Whether it can lock is tried.
             Self::Failed(error) => error.kind() != BackendErrorKind::Script,
             Self::Lack(_) | Self::NoServerId | Self::Clustered | Self::Evicting { .. } => false,
-            Self::Forgets { .. } | Self::Restarted { .. } => false,
+            Self::Forgets { .. } | Self::Restarted { .. } | Self::MayRefuse { .. } => false,
             _ => true,
         }
     }
@@ -121,7 +132,10 @@ impl Problem {
                     | BackendErrorKind::TimedOut
             ),
             Self::Quarantined { left } => *left < Duration::MAX,
-            Self::NoReply { .. } | Self::Restarted { .. } | Self::WillBeQuarantined { .. } => true,
+            Self::NoReply { .. }
+            | Self::Restarted { .. }
+            | Self::MayRefuse { .. }
+            | Self::WillBeQuarantined { .. } => true,
             _ => false,
         }
     }
@@ -148,19 +162,26 @@ fn quarantined(left: Duration) -> String {
     }
 }
 
+/// What a check asks of a description.
+pub(super) struct Asked {
+    pub(super) guard: Option<RestartGuard>,
+    pub(super) longest_ttl: Duration,
+    pub(super) is_of_restarts: bool,
+}
+
 /// The problems that follow from a node's description of itself.
-pub(super) fn of_description(
-    told: &Description,
-    guard: Option<RestartGuard>,
-    longest_ttl: Duration,
-) -> Vec<Problem> {
+pub(super) fn of_description(told: &Description, asked: &Asked) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut note = |problem: Option<Problem>| found.extend(problem);
     note((told.is_replica == Some(true)).then_some(Problem::Replica));
     note((told.is_clustered == Some(true)).then_some(Problem::Clustered));
     note(of_memory(told));
     note(told.quarantine_left.map(|left| Problem::Quarantined { left }));
-    match guard {
+    // The uptime may be a second too long.
+    let since = asked.longest_ttl.saturating_add(Duration::from_secs(1));
+    let left = told.uptime.map(|uptime| since.saturating_sub(uptime));
+    let left = left.filter(|left| !left.is_zero());
+    match asked.guard {
         Some(guard) => note(of_guard(told, guard)),
         None if told.keeps_writes() == Some(false) => {
             let setting = match &told.fsync {
@@ -169,12 +190,9 @@ pub(super) fn of_description(
                 None => "appendfsync cannot be read: allow +config|get".into(),
             };
             note(Some(Problem::Forgets { setting }));
-            // The uptime may be a second too long.
-            let forgotten = longest_ttl.saturating_add(Duration::from_secs(1));
-            let left = told.uptime.map(|uptime| forgotten.saturating_sub(uptime));
-            let left = left.filter(|left| !left.is_zero());
             note(left.map(|left| Problem::Restarted { left }));
         }
+        None if asked.is_of_restarts => note(left.map(|left| Problem::MayRefuse { left })),
         None => {}
     }
     found.extend(told.errors.iter().cloned().map(Problem::Lack));
@@ -232,7 +250,16 @@ mod tests {
     }
 
     fn found(told: &Description, guard: Option<RestartGuard>) -> Vec<String> {
-        let found = of_description(told, guard, 60 * SECOND);
+        found_by(told, guard, false)
+    }
+
+    fn found_by(
+        told: &Description,
+        guard: Option<RestartGuard>,
+        is_of_restarts: bool,
+    ) -> Vec<String> {
+        let asked = Asked { guard, longest_ttl: 60 * SECOND, is_of_restarts };
+        let found = of_description(told, &asked);
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -272,6 +299,39 @@ mod tests {
             });
             assert_eq!(seen.get(1), end.as_ref(), "{uptime}");
             assert_eq!(restarted(uptime, true), [""; 0]);
+        }
+    }
+
+    /// Also one that does not say whether it kept its data. The guard waits for as long by itself.
+    #[test]
+    fn a_node_that_kept_its_data_may_refuse_free_locks_until_the_longest_ttl_has_passed() {
+        for (is_append_only, uptime, left) in [
+            (Some(true), Some(0), Some(61)),
+            (Some(true), Some(60), Some(1)),
+            (None, Some(60), Some(1)),
+            (Some(true), Some(61), None),
+            (Some(true), None, None),
+        ] {
+            let uptime = uptime.map(|uptime| uptime * SECOND);
+            let told = Description { uptime, is_append_only, ..healthy() };
+            let expected = left.map(|left| {
+                format!(
+                    "restarted with its data: it may refuse locks that were released meanwhile; \
+                     restart no other node for {left} s"
+                )
+            });
+            assert_eq!(found_by(&told, None, true), Vec::from_iter(expected), "{told:?}");
+            assert_eq!(found(&told, None), [""; 0], "it locks");
+            let known = Description {
+                guard_max_ttl: Some(20 * SECOND),
+                is_known_to_guard: true,
+                ..told.clone()
+            };
+            let guard = Some(RestartGuard::strict(20 * SECOND));
+            assert_eq!(found_by(&known, guard, true), [""; 0]);
+            let forgets = Description { is_append_only: Some(false), ..told };
+            let seen = found_by(&forgets, None, true).concat();
+            assert!(!seen.contains("with its data"), "{seen}");
         }
     }
 
@@ -366,6 +426,7 @@ mod tests {
             (Problem::Quarantined { left: Duration::MAX }, false, false),
             (Problem::WillBeQuarantined { duration: left }, true, false),
             (Problem::Restarted { left }, true, true),
+            (Problem::MayRefuse { left }, true, true),
             (Problem::Forgets { setting: "".into() }, false, true),
             (Problem::Replica, false, false),
             (Problem::Clustered, false, true),
