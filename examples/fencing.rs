@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use quorate::memory::MemoryNode;
 use quorate::runtime::TokioRuntime;
-use quorate::{FencedCell, FencingToken, LockGuard, LockManager, StaleToken};
+use quorate::{FencedCell, FencingToken, LockManager, StaleToken};
 
 /// What the lock protects. In a database, the check is a condition of the `UPDATE`.
 struct Stock {
@@ -24,10 +24,6 @@ impl Stock {
     }
 }
 
-fn token_of(guard: &LockGuard) -> Result<FencingToken, &'static str> {
-    guard.fencing_token().ok_or("the lock was asked for without a token")
-}
-
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = TokioRuntime::new();
@@ -36,23 +32,23 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (ours, theirs) = (locks()?, locks()?);
     let stock = Stock { pieces: FencedCell::new(10) };
 
-    let sleeper = ours.lock("stock:7").fenced().ttl(Duration::from_millis(200)).await?;
+    let (sleeper, late) = ours.lock("stock:7").ttl(Duration::from_millis(200)).with_token().await?;
     assert!(sleeper.is_valid());
     println!("the first holder has looked at its lease, and is paused");
     tokio::time::sleep(Duration::from_millis(250)).await;
 
-    let holder = theirs.lock("stock:7").fenced().await?;
-    assert!(token_of(&sleeper)? < token_of(&holder)?);
-    println!("the second holder sells: {} pieces left", stock.sell(token_of(&holder)?)?);
+    let (holder, token) = theirs.lock("stock:7").with_token().await?;
+    assert!(late < token);
+    println!("the second holder sells: {} pieces left", stock.sell(token)?);
 
-    match stock.sell(token_of(&sleeper)?) {
-        Err(stale) if stale.highest == token_of(&holder)? => {
+    match stock.sell(late) {
+        Err(stale) if stale.highest == token => {
             println!("the first holder wakes up and is refused");
         }
         other => return Err(format!("sold to a stale holder: {other:?}").into()),
     }
 
-    println!("the second holder sells: {} pieces left", stock.sell(token_of(&holder)?)?);
+    println!("the second holder sells: {} pieces left", stock.sell(token)?);
     holder.release().await?;
     println!("the second holder releases");
     Ok(())

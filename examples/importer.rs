@@ -57,12 +57,12 @@ impl Service {
     /// Imports one customer. At most three imports ask the API at a time; `None`: another process imports this one.
     async fn import(&self, id: u64) -> Result<Option<()>, ImportError> {
         let _permit = self.locks.permit("crm-api", 3).auto_renew().await?;
-        let lock = self.locks.lock(format!("customer:{id}")).fenced().auto_renew();
-        let Some(guard) = lock.try_now().await? else { return Ok(None) };
+        let lock = self.locks.lock(format!("customer:{id}")).auto_renew().with_token();
+        let Some((guard, token)) = lock.try_now().await? else { return Ok(None) };
         println!("customer {id}: begins");
         let imported = guard.run(async {
             self.pause(Duration::from_millis(200)).await; // asks the API
-            guard.fencing_token().map_or(Err(ImportError::Stale(id)), |token| self.write(id, token))
+            self.write(id, token)
         });
         imported.await??;
         println!("customer {id}: done");
@@ -75,7 +75,7 @@ impl Service {
     async fn import_all(self) {
         for id in (0..100).cycle() {
             match self.import(id).await {
-                Err(ImportError::NotLocked(error)) if error.is_closed() => return,
+                Err(error) if quorate::closed(&error) => return,
                 Err(error) if quorate::lost(&error).is_some() => println!("lock lost: {error}"),
                 Err(error) => println!("{error}"),
                 Ok(None) => self.pause(Duration::from_millis(20)).await,
@@ -92,15 +92,15 @@ impl Service {
                     println!("report: {}", if sent.is_ok() { "sent" } else { "failed" })
                 }
                 Ok(None) => {}
-                Err(error) if error.is_closed() => return,
+                Err(error) if quorate::closed(&error) => return,
                 Err(error) => println!("report: {error}"),
             }
-            self.pause(MINUTE / 6).await;
+            tokio::select!(() = self.pause(MINUTE / 6) => {}, () = self.locks.draining() => return);
         }
     }
 
-    /// In one process at a time, which resigns when it is asked to end.
-    async fn clean_up(self) -> Result<(), LockError> {
+    /// In one process at a time, which resigns when it is asked to end. `None`: asked before it led.
+    async fn clean_up(self) -> Result<Option<()>, LockError> {
         let term = async move |lease: Lease| {
             println!("cleans up");
             lease.draining().await; // and the work between
@@ -129,8 +129,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tokio::select!(_ = asked_to_end.0.recv() => {}, _ = asked_to_end.1.recv() => {});
     // Nothing new begins, and work that has begun comes to its end: in less than the 30 s after which Kubernetes kills.
     println!("{}", locks.drain(Duration::from_secs(25)).await);
-    tasks.shutdown().await;
-    Ok(leading.await??)
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
+    if leading.await??.is_none() {
+        println!("has not led");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

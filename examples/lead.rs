@@ -20,7 +20,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let addresses: Vec<String> = env::args().skip(1).collect();
     if !addresses.is_empty() {
         let locks = manager(quorate::redis::connect(addresses)?, "this process")?;
-        return Ok(lead(&locks, "this process").await?);
+        lead(&locks, "this process").await?;
+        return Ok(());
     }
     let nodes: Vec<_> =
         MemoryNode::cluster(3, TokioRuntime::new()).iter().map(MemoryNode::pushing).collect();
@@ -39,8 +40,9 @@ fn manager(nodes: Vec<impl LockBackend>, name: &str) -> Result<LockManager, Box<
     Ok(LockManager::builder(nodes).ttl(TTL).label(name).runtime(TokioRuntime::new()).build()?)
 }
 
-/// Leads until it is asked to leave. The next leader begins when the lock is released, behind the body.
-async fn lead(locks: &LockManager, name: &str) -> Result<(), LockError> {
+/// Leads until it is asked to leave. The next leader begins when the lock is released, behind the body. `None`: the manager
+/// was drained before that.
+async fn lead(locks: &LockManager, name: &str) -> Result<Option<()>, LockError> {
     let body = async |lease: Lease| {
         println!("{name} leads for {:.1?}, if not renewed", lease.remaining());
         tokio::select! {

@@ -128,11 +128,34 @@ fn a_service_that_is_asked_to_end_cuts_nothing_off() {
     assert_eq!((count("resigns"), count("all released")), (1, 1), "{lines:?}");
     eventually("another leader", || is_printed(&other, "cleans up"));
     other.signal(Signal::TERM);
-    other.end();
+    let lines = other.end();
+    assert!(!lines.iter().any(|line| line.contains("closed")), "{lines:?}");
     // The mark of the report stays, and what fences and tickets need.
     let is_lock = |(_, key): &(usize, String)| key.contains("customer:") || key == "clean-up";
     let left: Vec<_> = nodes.keys_left().into_iter().filter(is_lock).collect();
     assert_eq!(left, [], "nothing is held");
+}
+
+/// At a deploy, both end with 0, in either order. The standby waits for the lock, a report for its next turn.
+#[test]
+fn a_standby_that_is_asked_to_end_ends_without_an_error() {
+    let nodes = Nodes::start(3);
+    build();
+    let start = || Program::start(path("importer").to_str().unwrap(), nodes.addresses());
+    let is_printed =
+        |process: &Program, what: &str| process.lines().iter().any(|line| line.contains(what));
+    let mut leader = start();
+    eventually("a leader", || is_printed(&leader, "cleans up"));
+    let mut standby = start();
+    eventually("an import of the standby", || is_printed(&standby, ": done"));
+    standby.signal(Signal::TERM);
+    let lines = standby.end();
+    assert_eq!(lines.last().unwrap(), "has not led", "{lines:?}");
+    let errors = ["closed", "lost", "no quorum"];
+    assert!(!lines.iter().any(|line| errors.iter().any(|error| line.contains(error))), "{lines:?}");
+    leader.signal(Signal::TERM);
+    let lines = leader.end();
+    assert!(lines.iter().any(|line| line == "resigns"), "{lines:?}");
 }
 
 /// In virtual time.

@@ -44,7 +44,7 @@ pub(crate) const ALL: [Doing; 24] = [
     row("with of a manager", |it| {
         trial(async move { drop(it.manager.with("r", async |_| it.work().await).await) })
     }),
-    row("lead", |it| trial(async move { drop(it.lock().lead_future(|_| it.work()).await) })),
+    row("lead", |it| trial(async move { drop(it.lock().lead(|_| it.work()).await) })),
     row("once_per", |it| {
         trial(async move {
             let fails = async |_| {

@@ -4,9 +4,10 @@
 //! asked, the error carries a [`QuorumFailure`]: what each node answered, and how long was waited.
 //!
 //! What to do with an error is asked of the error: [`LockError::is_held`],
-//! [`LockError::is_permanent`], [`LockError::is_closed`].
+//! [`LockError::is_permanent`], [`LockError::is_closed`]. Of any error, [`lost()`] and [`closed()`] ask.
 
 mod build;
+mod closed;
 mod names;
 mod quorum_failure;
 #[cfg(test)]
@@ -15,10 +16,12 @@ mod with;
 
 use std::error::Error;
 use std::fmt;
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::build::BuildError;
+pub use self::closed::{Closed, closed};
 pub use self::names::Of;
 pub(crate) use self::quorum_failure::Writer;
 pub use self::quorum_failure::{Answer, NodeAnswer, QuorumFailure};
@@ -67,14 +70,14 @@ debug_as_display!(
 /// ```
 #[must_use]
 pub fn lost<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a LeaseEnd> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(end) = error.downcast_ref() {
-            return Some(end);
-        }
-        next = error.source();
-    }
-    None
+    sources(error).find_map(|error| error.downcast_ref())
+}
+
+/// An error, and what it comes from.
+fn sources<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |&error| error.source())
 }
 
 /// Why a lock was not acquired. What single nodes had granted is released.
@@ -130,9 +133,9 @@ pub enum LockError {
     /// There is no randomness for a token. Nothing was sent in this round.
     #[error(transparent)]
     Entropy(#[from] EntropyError),
-    /// The manager is drained or closed.
+    /// The manager is drained or closed. [`closed()`] finds it.
     #[error("the lock manager is closed")]
-    Closed,
+    Closed(#[from] Closed),
 }
 
 impl LockError {
@@ -157,7 +160,7 @@ impl LockError {
     /// Whether the manager is drained or closed.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
-        matches!(self, Self::Closed)
+        matches!(self, Self::Closed(_))
     }
 
     /// Whether asking again is pointless until a setting, a request or a node is changed.
@@ -186,7 +189,7 @@ impl LockError {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Closed | Self::Invalid(_) | Self::SameServer { .. } => true,
+            Self::Closed(_) | Self::Invalid(_) | Self::SameServer { .. } => true,
             Self::NoQuorum(failure) => failure.is_permanent(),
             Self::Entropy(_) | Self::Held(_) | Self::TooManyWaiters { .. } => false,
         }
@@ -229,7 +232,7 @@ impl LockError {
             Self::TooManyWaiters { .. } => "too_many_waiters",
             Self::Invalid(_) => "invalid",
             Self::Entropy(_) => "entropy",
-            Self::Closed => "closed",
+            Self::Closed(_) => "closed",
         }
     }
 }
@@ -476,9 +479,9 @@ pub enum AdoptError {
     /// The record does not fit the settings of this manager. Nothing was sent.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
-    /// The manager is drained or closed.
+    /// The manager is drained or closed. [`closed()`] finds it.
     #[error("the lock manager is closed")]
-    Closed,
+    Closed(#[from] Closed),
 }
 
 impl AdoptError {

@@ -15,6 +15,7 @@
 //! | 8 | [`over/lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
 //! | 8 | [`over/any`](LockManager::lock_any) | the names of permits, and of one of several locks |
 //! | 8 | [`over/several`](LockRequest::several) | several permits at once |
+//! | 8 | [`over/with_token`](LockRequest::with_token) | the last call of a request whose guard comes with its fencing token |
 //! | 8 | [`over/once`](LockManager::once_per) | work that is done once per period |
 //! | 8 | [`over/fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
 //! | 8 | [`over/operators`](operators) | what operators and start-ups ask, and the types of it |
@@ -103,7 +104,7 @@ pub use algorithm::fence::FencingToken;
 pub use attempt::lease::Lease;
 pub use error::{
     AdoptError, Answer, BuildError, ExtendError, InvalidRequest, LeaseEnd, LockError, NodeAnswer,
-    OnceError, QuorumFailure, ReleaseError, Stopped, WithError, lost,
+    OnceError, QuorumFailure, ReleaseError, Stopped, WithError, closed, lost,
 };
 pub use manager::detached::{DetachedLock, InvalidRecord};
 pub use manager::guard::LockGuard;
@@ -112,6 +113,7 @@ pub use manager::{CloseReport, LockManager, LockManagerBuilder};
 pub use over::fenced_cell::{FencedCell, StaleToken};
 pub use over::operators;
 pub use over::several::Permits;
+pub use over::with_token::FencedRequest;
 pub use resource::{IntoResource, IntoResources, InvalidResource};
 pub use seam::backend::{BackendError, BackendErrorKind, LockBackend, RestartGuard};
 pub use seam::runtime::Runtime;

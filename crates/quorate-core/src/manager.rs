@@ -214,11 +214,37 @@ impl LockManager {
         Attempt::all_held(&self.inner.cluster).map(Lease::new).collect()
     }
 
+    /// Resolves when this manager is [drained](Self::drain) or [closed](Self::close): for tasks that hold no lock
+    /// then, such as one that pauses between two locks. A clone of the manager will do for that.
+    ///
+    /// ```
+    /// use futures_util::future::{Either, select};
+    /// use quorate_core::LockManager;
+    /// # async fn next_order() -> u32 { 7 }
+    ///
+    /// /// Ships one order after the other, until the process is asked to end.
+    /// async fn ship(locks: LockManager) -> Result<(), quorate_core::WithError> {
+    ///     loop {
+    ///         let (order, end) = (std::pin::pin!(next_order()), std::pin::pin!(locks.draining()));
+    ///         let Either::Left((order, _)) = select(order, end).await else { return Ok(()) };
+    ///         locks.with(format!("orders:{order}"), async |_| { /* … */ }).await?;
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time.
+    pub fn draining(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        Arc::clone(&self.inner.cluster.attempts).until_closed()
+    }
+
     /// Acquires nothing from now on, waits until the leases that are held have ended, and closes. For a process that is asked
     /// to end.
     ///
-    /// Requests that wait fail with [`LockError::Closed`](crate::LockError), and so do new ones. Holders are notified:
-    /// [`LockGuard::draining`] and [`Lease::draining`] resolve, also in the body of a [`lead`](Self::lead) or a
+    /// Requests that wait fail with [`LockError::Closed`](crate::LockError), which [`closed()`](crate::closed) finds in
+    /// any error, and so do new ones. A [`lead`](Self::lead) that waits ends with `None`. Holders are notified:
+    /// [`LockGuard::draining`] and [`Lease::draining`] resolve, also in the body of a `lead` or a
     /// [`once_per`](Self::once_per). Their leases live and are renewed until their guards go, for `limit` at most. Then
     /// the manager [closes](Self::close), which takes 1 s at most. All clones of this manager are drained.
     ///

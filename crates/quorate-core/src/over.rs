@@ -10,3 +10,4 @@ mod lead;
 mod once;
 pub mod operators;
 pub(crate) mod several;
+pub(crate) mod with_token;

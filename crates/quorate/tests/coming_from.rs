@@ -24,7 +24,8 @@ async fn all(
     let locks = LockManager::builder(quorate::redis::connect(uris)?).build()?;
     locks.with("orders:42", async |_lease| work().await).await?;
     locks.once_per("report", hour, async |_lease| report().await).await?;
-    locks.lead("scheduler", async |_lease| report().await).await??;
+    let led = locks.lead("scheduler", async |_lease| report().await).await?;
+    led.transpose()?;
 
     let _none_if_held = locks.try_lock("orders:42").await?;
     let _held_is_an_error = locks.lock("orders:42").no_wait().auto_renew().await?;
@@ -42,10 +43,10 @@ async fn all(
     let _until_then = locks.permit("api", 5).ttl(ttl).await?;
     let _two = locks.permit("api", 5).several(2).await?;
 
-    let _fenced = locks.lock("orders:42").wait_forever().auto_renew().fenced().await?;
-    let _like_etcd = locks.lock("orders:42").ttl(ttl).wait_forever().auto_renew().fenced().await?;
-    let guard = locks.lock("orders:42").fenced().await?;
-    println!("{:?} {:?}", guard.keys(), guard.fencing_token());
+    let _fenced = locks.lock("orders:42").wait_forever().auto_renew().with_token().await?;
+    let _etcd = locks.lock("orders:42").ttl(ttl).wait_forever().auto_renew().with_token().await?;
+    let (guard, token) = locks.lock("orders:42").with_token().await?;
+    println!("{:?} {token:?}", guard.keys());
     println!("{:?} {:?}", guard.remaining(), guard.valid_until());
     guard.auto_renew();
     guard.extend().await?;

@@ -1,12 +1,13 @@
 //! Fencing tokens: unique, rising with every later holder, whatever happens on the way.
 
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::backend::FenceHint;
 use quorate_core::error::{Answer, InvalidRequest};
 use quorate_core::{
-    BackendErrorKind, FencingToken, LockBackend, LockError, LockGuard, LockManager, Runtime,
+    BackendErrorKind, FencingToken, Lease, LockBackend, LockError, LockGuard, LockManager, Runtime,
 };
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 use quorate_tests::keys::counter;
@@ -116,6 +117,40 @@ fn nodes_that_differ_are_raised_to_the_highest_in_one_more() {
         assert_eq!(token(&lock(&world, &manager)), base + 11);
         assert_eq!(world.log.count("raise"), raised);
     }
+}
+
+/// In each form of a last call, with the settings of the request.
+#[test]
+fn ft1_a_fenced_request_gives_its_token_with_the_guard_or_to_the_body() {
+    let world = World::new(3);
+    let manager = world.manager();
+    let request = || manager.lock("r").label("web-3").with_token();
+    let mut tokens = Vec::new();
+    let mut note = |lease: &Lease, token: FencingToken| {
+        assert_eq!(lease.fencing_token(), Some(token));
+        tokens.push(token);
+    };
+    let (guard, token) = world.run(request()).unwrap();
+    note(&guard.lease(), token);
+    assert!(world.run(request().try_now()).unwrap().is_none(), "it is held");
+    release(&world, guard);
+    let (guard, token) = world.run(request().try_now()).unwrap().unwrap();
+    note(&guard.lease(), token);
+    release(&world, guard);
+    world.run(request().with(async |lease, token| note(&lease, token))).unwrap();
+    world.run(request().lead(|lease, token| ready(note(&lease, token)))).unwrap().unwrap();
+    let (permit, token) = world.run(manager.permit("r", 1).with_token()).unwrap();
+    assert_eq!(permit.fencing_token(), Some(token));
+    drop(permit);
+    assert!(tokens.is_sorted_by(|one, next| one < next) && tokens.len() == 4, "{tokens:?}");
+    // A period is a name of its own.
+    let done = request().once_per(SECOND, async |lease, token| {
+        assert_eq!(lease.fencing_token(), Some(token));
+        Ok::<_, ()>(())
+    });
+    assert_eq!(world.run(done).unwrap(), Some(Ok(())));
+    let read = manager.read("r").with_token();
+    assert!(matches!(world.run(read), Err(LockError::Invalid(_))));
 }
 
 #[test]

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::{Either, join, select};
-use quorate_core::{Lease, LockError, LockManager};
+use quorate_core::runtime::BoxFuture;
+use quorate_core::{Lease, LockError, LockManager, WithError};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
 use crate::telling::{of, told};
@@ -127,7 +129,7 @@ fn e2_no_state_survives_a_term() {
         process.spawn({
             let request = process.locks.lock("r").fenced();
             async move {
-                let led = request.lead(async move |lease| {
+                let led = request.lead(async |lease| {
                     seen.lock().unwrap().push(lease);
                     pending::<()>().await
                 });
@@ -194,11 +196,12 @@ fn e3_an_error_of_acquiring_never_runs_the_body() {
 fn e3_no_request_that_is_invalid_and_no_closed_manager_runs_the_body() {
     let world = World::new(3);
     let manager = world.manager();
-    let led: Result<(), _> = world.run(manager.lead("", async |_| panic!("it runs")));
+    let runs = async |_| -> () { panic!("it runs") };
+    let led = world.run(manager.lead("", runs));
     assert!(matches!(led, Err(LockError::Invalid(_))), "{led:?}");
     let _ = world.run(manager.close(SECOND));
-    let led: Result<(), _> = world.run(manager.lead("r", async |_| panic!("it runs")));
-    assert!(matches!(led, Err(LockError::Closed)), "{led:?}");
+    let led = world.run(manager.lead("r", runs));
+    assert!(matches!(led, Ok(None)), "{led:?}");
 }
 
 /// A password that is being changed must not end leading everywhere.
@@ -237,17 +240,17 @@ fn e5_a_body_that_returns_resigns() {
     let (sim, end, locks) = (scene.sim.clone(), Arc::clone(&ends), first.locks.clone());
     first.spawn(async move {
         let (clock, ended) = (sim.clone(), Arc::clone(&end));
-        let led = locks.lead("r", async move |_| {
+        let led = locks.lead("r", async |_| {
             clock.sleep(60 * SECOND).await;
             *ended.lock().unwrap() = clock.elapsed();
             7
         });
-        assert_eq!(led.await.unwrap(), 7);
+        assert_eq!(led.await.unwrap(), Some(7));
         assert!(sim.elapsed() - *end.lock().unwrap() <= ROUND_TRIP, "the value is not delayed");
     });
     let (sim, begin, locks) = (scene.sim.clone(), Arc::clone(&begins), second.locks.clone());
     second.spawn(async move {
-        let led = locks.lead("r", async move |_| *begin.lock().unwrap() = sim.elapsed());
+        let led = locks.lead("r", async |_| *begin.lock().unwrap() = sim.elapsed());
         led.await.unwrap();
     });
     scene.advance(70 * SECOND);
@@ -280,27 +283,121 @@ fn e5_a_body_that_returns_after_its_lease_is_over_all_the_same() {
         client.pause(20 * SECOND);
         7
     });
-    assert_eq!(world.run(led).unwrap(), 7);
+    assert_eq!(world.run(led).unwrap(), Some(7));
+}
+
+/// It leads, waits behind another leader, or waits for the nodes. A body that does not listen is dropped.
+#[test]
+fn e3_a_drain_and_a_close_end_leading_without_an_error_wherever_it_is() {
+    let held = |world: &World| world.occupy(..);
+    let dead = |world: &World| world.inject(.., Fault::Dead);
+    for (prepare, waits) in [((|_: &World| {}) as fn(&World), false), (held, true), (dead, true)] {
+        for drains in [true, false] {
+            let world = World::complete(3);
+            let manager = world.manager();
+            prepare(&world);
+            let leading = manager.lead("r", async |_| pending::<()>().await);
+            let leading = leading.map(|led| (led, world.sim.elapsed()));
+            let closes = async {
+                world.sim.sleep(20 * SECOND).await;
+                let _ = match drains {
+                    true => manager.drain(SECOND).await,
+                    false => manager.close(SECOND).await,
+                };
+                world.sim.elapsed()
+            };
+            let ((led, at), closed) = world.run(join(leading, closes));
+            assert!(matches!(led, Ok(None)), "{led:?}");
+            assert!(at <= closed && (!waits || at == 20 * SECOND), "it ends with it: {at:?}");
+        }
+    }
+}
+
+/// What was begun comes to its end, and counts.
+#[test]
+fn a_body_that_returns_when_it_is_drained_gives_its_value() {
+    let world = World::complete(3);
+    let manager = world.manager();
+    let leading = manager.lead("r", async |lease| {
+        lease.draining().await;
+        7
+    });
+    let drains = async {
+        world.sim.sleep(SECOND).await;
+        manager.drain(60 * SECOND).await
+    };
+    let (led, report) = world.run(join(leading, drains));
+    assert_eq!(led.unwrap(), Some(7));
+    assert!(report.is_clean() && world.sim.elapsed() < 2 * SECOND, "{report}");
+}
+
+/// A service that leads in a method of its own, as users write it. Each form is spawned: it is compiled.
+#[derive(Clone)]
+struct Service {
+    locks: LockManager,
+    did: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Service {
+    async fn work(&self, lease: Lease, what: &'static str) {
+        assert!(lease.is_valid());
+        self.did.lock().unwrap().push(what);
+    }
+
+    async fn moving(&self) -> Result<Option<()>, LockError> {
+        self.locks.lead("r", async move |lease| self.work(lease, "moving").await).await
+    }
+
+    async fn borrowing(&self) -> Result<Option<()>, LockError> {
+        self.locks.lead("r", async |lease| self.work(lease, "borrowing").await).await
+    }
+
+    async fn of_a_function(&self) -> Result<Option<()>, LockError> {
+        self.locks.lock("r").lead(|lease| self.work(lease, "of a function")).await
+    }
+
+    async fn fenced(&self) -> Result<Option<()>, LockError> {
+        let request = self.locks.lock("r").with_token();
+        request.lead(async |lease, _number| self.work(lease, "fenced").await).await
+    }
+
+    async fn with(&self) -> Result<(), WithError> {
+        self.locks.with("r", async |lease| self.work(lease, "with").await).await
+    }
+
+    async fn once(&self) -> Result<(), WithError> {
+        let body = async move |lease| Ok::<_, ()>(self.work(lease, "once").await);
+        self.locks.once_per("r", HOUR, body).await.map(drop)
+    }
 }
 
 #[test]
-fn a_close_ends_leading_wherever_it_is() {
-    let held = |world: &World| world.occupy(..);
-    let dead = |world: &World| world.inject(.., Fault::Dead);
-    for prepare in [|_: &World| {}, held, dead] {
-        let world = World::complete(3);
-        let manager = world.manager();
-        prepare(&world);
-        let leading = manager.lead("r", async |_| pending::<()>().await);
-        let closes = async {
-            world.sim.sleep(20 * SECOND).await;
-            let _ = manager.close(SECOND).await;
-            world.sim.elapsed()
-        };
-        let (led, closed) = world.run(join(leading, closes));
-        assert!(matches!(led, Err(LockError::Closed)), "{led:?}");
-        assert!(world.sim.elapsed() <= closed, "it ends with the close");
-    }
+fn a_service_that_leads_in_a_method_can_be_spawned() {
+    let scene = Scene::new(3);
+    let process = scene.process();
+    let service = Service { locks: process.locks.clone(), did: Arc::default() };
+    let of = service.clone();
+    process.spawn(async move {
+        of.moving().await.unwrap();
+        of.borrowing().await.unwrap();
+        of.of_a_function().await.unwrap();
+        of.fenced().await.unwrap();
+        of.with().await.unwrap();
+        of.once().await.unwrap();
+        // Of a service that a task owns.
+        let locks = of.locks.clone();
+        locks.lead("r", async |lease| of.work(lease, "owned").await).await.unwrap();
+        // A boxed body.
+        type Boxed = Box<dyn FnMut(Lease) -> BoxFuture<'static, ()> + Send>;
+        let mut boxed: Boxed = Box::new(move |lease| {
+            let of = of.clone();
+            Box::pin(async move { of.work(lease, "boxed").await })
+        });
+        locks.lead("r", |lease| boxed(lease)).await.unwrap();
+    });
+    scene.advance(SECOND);
+    let all = ["moving", "borrowing", "of a function", "fenced", "with", "once", "owned", "boxed"];
+    assert_eq!(*service.did.lock().unwrap(), all);
 }
 
 /// LeaseDuration, RenewDeadline and RetryPeriod of Kubernetes: the ttl, the validity, the renewal interval.
@@ -343,8 +440,8 @@ fn a_leader_waits_longer_than_any_timeout() {
     for request in
         [manager.lock("r"), manager.lock("r").timeout(SECOND), manager.lock("r").no_wait()]
     {
-        let leading = request.lead(async |_| panic!("it is held"));
-        let leading = async { drop::<Result<(), _>>(leading.await) };
+        let leading = request.lead(async |_| -> () { panic!("it is held") });
+        let leading = async { drop(leading.await) };
         let first = select(Box::pin(leading), world.sim.sleep(HOUR));
         assert!(matches!(world.run(first), Either::Right(_)));
     }

@@ -23,7 +23,7 @@ use futures_util::future::{poll_immediate, select_ok};
 use super::rounds::{Round, Rounds, in_time};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
-use crate::error::LockError;
+use crate::error::{Closed, LockError};
 use crate::resource::Key;
 use crate::seam::runtime::unless;
 use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
@@ -155,7 +155,7 @@ impl Choosing<'_> {
                     self.rounds.turn = Turn::of(ticket, self.set);
                     return Ok(Some(key));
                 }
-                Some(Err(NoTicket::Closed)) => return Err(LockError::Closed),
+                Some(Err(NoTicket::Closed)) => return Err(Closed.into()),
                 Some(Err(NoTicket::TooMany)) => {
                     return Err(self.rounds.too_many(&self.set.gate_key));
                 }

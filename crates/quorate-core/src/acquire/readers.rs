@@ -11,7 +11,7 @@ use super::wanted::Wanted;
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::lease::saturating_add;
 use crate::attempt::Attempt;
-use crate::error::{LockError, Writer};
+use crate::error::{Closed, LockError, Writer};
 use crate::resource::Key;
 use crate::seam::backend::{Asked, CallReply, CallResult, Mode, Operation};
 use crate::turns::readers::Member;
@@ -121,7 +121,7 @@ async fn give_back_to_writer(
 ) -> Result<bool, LockError> {
     let Some(attempt) = rounds.attempt.clone() else { return Ok(false) };
     let writer_waits = writer_waits(rounds, &attempt, questions).await;
-    let loss = match attempt.first().await.ok_or(LockError::Closed)? {
+    let loss = match attempt.first().await.ok_or(Closed)? {
         _ if writer_waits => Loss::Held,
         Ok(()) => return Ok(false),
         Err(lost) => lost.loss,

@@ -17,7 +17,7 @@ use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
 use crate::attempt::Attempt;
 use crate::cluster::Cluster;
-use crate::error::{LockError, QuorumFailure};
+use crate::error::{Closed, LockError, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::Operation;
 use crate::turns::tickets::{Inner, NoTicket, Ticket, Turn};
@@ -119,7 +119,7 @@ impl<'a> Rounds<'a> {
         };
         match taken {
             Some(Ok(ticket)) => Ok(ticket),
-            Some(Err(NoTicket::Closed)) => Err(LockError::Closed),
+            Some(Err(NoTicket::Closed)) => Err(Closed.into()),
             Some(Err(NoTicket::TooMany)) => Err(self.too_many(key)),
             Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
             None => Err(match manager.releasing(key).filter(|_| !self.was_behind_others) {
@@ -140,7 +140,7 @@ impl<'a> Rounds<'a> {
             return Ok(Round::Final);
         }
         let attempt = self.begin(keys)?;
-        match attempt.first().await.ok_or(LockError::Closed)? {
+        match attempt.first().await.ok_or(Closed)? {
             Ok(()) => {
                 // Not before: the win may never be taken.
                 if self.wanted.wishes.is_renewed {
@@ -159,12 +159,12 @@ impl<'a> Rounds<'a> {
         let (turn, now) = (take(&mut self.turn), self.now());
         self.note_awaited();
         let begun = Attempt::begin(self.manager, claim, (settings, acquire), turn, now);
-        Ok(Arc::clone(self.attempt.insert(begun.ok_or(LockError::Closed)?)))
+        Ok(Arc::clone(self.attempt.insert(begun.ok_or(Closed)?)))
     }
 
     /// The lock that was won, unless two nodes are one server (Q6).
     pub(super) async fn finish(&mut self) -> Result<Arc<Attempt>, LockError> {
-        let Some(attempt) = self.attempt.take() else { return Err(LockError::Closed) };
+        let Some(attempt) = self.attempt.take() else { return Err(Closed.into()) };
         let Some(error) = same_server(self.cluster()) else { return Ok(attempt) };
         attempt.leave();
         attempt.undone(self.node_timeout).boxed().await;
@@ -269,7 +269,7 @@ pub(super) async fn in_time<T: Send>(
     something: impl Future<Output = T> + Send,
 ) -> Result<Option<T>, LockError> {
     match cluster.before(deadline, cluster.attempts.unless_closed(something)).await {
-        Some(None) => Err(LockError::Closed),
+        Some(None) => Err(Closed.into()),
         Some(Some(output)) => Ok(Some(output)),
         None => Ok(None),
     }

@@ -3,7 +3,6 @@
 //! It keeps no state of its own. A lease ends by the clock at `valid_until`, whether or not a task has run (H4).
 
 use std::fmt;
-use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -82,10 +81,7 @@ impl Lease {
     ///
     /// The future can be dropped at any time.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let attempts = Arc::clone(&self.cluster().attempts);
-        async move {
-            attempts.unless_closed(pending::<()>()).await;
-        }
+        Arc::clone(&self.cluster().attempts).until_closed()
     }
 
     /// Resolves when the lease is at risk, with the time that is left. See

@@ -17,6 +17,7 @@ mod timekeeper;
 
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
@@ -250,6 +251,11 @@ impl Attempts {
             return None;
         }
         unless(pin!(future), closed).await
+    }
+
+    /// Resolves once the manager is drained or closed.
+    pub(crate) async fn until_closed(self: Arc<Self>) {
+        self.unless_closed(pending::<()>()).await;
     }
 
     /// All that is not over.

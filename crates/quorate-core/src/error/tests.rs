@@ -93,11 +93,72 @@ fn the_end_of_a_lease_is_found_in_each_error_that_comes_from_it() {
         assert!(matches!(lost(&*error), Some(LeaseEnd::HoldLimit(_))), "{error}");
     }
     let others: [Box<dyn Error>; 3] = [
-        LockError::Closed.into(),
+        LockError::Closed(Closed).into(),
         ReleaseError::Unconfirmed(answers("+??")).into(),
-        Import::from(WithError::from(LockError::Closed)).into(),
+        Import::from(WithError::from(LockError::Closed(Closed))).into(),
     ];
     assert!(others.iter().all(|error| lost(&**error).is_none()));
+}
+
+/// Whatever the error is, and whatever it is wrapped in. A wrapper that is transparent to it hides its type.
+#[test]
+fn a_closed_manager_is_found_in_each_error_that_comes_from_it() {
+    #[derive(Debug, thiserror::Error)]
+    enum Import {
+        #[error(transparent)]
+        Lock(#[from] LockError),
+        #[error(transparent)]
+        Adopt(#[from] AdoptError),
+        #[error("the import failed")]
+        With(#[from] WithError),
+        #[error(transparent)]
+        Boxed(#[from] Box<dyn Error + Send + Sync>),
+        #[error("stopped")]
+        Stopped(#[from] Stopped),
+        #[error("unlocked")]
+        Released(#[source] Arc<ReleaseError>),
+    }
+
+    let (lock, adopt) = (|| LockError::from(Closed), || AdoptError::from(Closed));
+    let end = || LeaseEnd::Closed(keys(1));
+    let stopped = || Stopped { reason: end() };
+    let errors: Vec<Box<dyn Error>> = vec![
+        lock().into(),
+        adopt().into(),
+        end().into(),
+        stopped().into(),
+        WithError::from(lock()).into(),
+        WithError::from(stopped()).into(),
+        ExtendError::Lost(end()).into(),
+        ReleaseError::Lost(end()).into(),
+        Import::from(lock()).into(),
+        Import::from(adopt()).into(),
+        Import::from(WithError::from(lock())).into(),
+        Import::from(WithError::from(stopped())).into(),
+        Import::from(stopped()).into(),
+        Import::from(Box::<dyn Error + Send + Sync>::from(Import::from(lock()))).into(),
+        Import::Released(Arc::new(ReleaseError::Lost(end()))).into(),
+        std::io::Error::other(lock()).into(),
+        std::io::Error::other(Import::from(stopped())).into(),
+    ];
+    for error in errors {
+        assert!(closed(&*error), "{error}");
+    }
+    let limit = || LeaseEnd::HoldLimit(keys(1));
+    let released = || LeaseEnd::Released(keys(1));
+    let others: Vec<Box<dyn Error>> = vec![
+        LockError::Held(QuorumFailure::default()).into(),
+        LockError::from(InvalidRequest::Blocking).into(),
+        AdoptError::Lost(answers("-")).into(),
+        Stopped { reason: limit() }.into(),
+        ReleaseError::Lost(released()).into(),
+        ExtendError::NoQuorum(answers("x")).into(),
+        Import::from(LockError::NoQuorum(answers("x"))).into(),
+        "the lock manager is closed".into(),
+    ];
+    for error in others {
+        assert!(!closed(&*error), "{error}");
+    }
 }
 
 #[test]
@@ -188,7 +249,7 @@ fn an_error_of_lock_says_what_to_do() {
         ),
         (LockError::Invalid(InvalidRequest::Blocking), Is::Permanent, in_tasks),
         (EntropyError::new("none").into(), Is::Else, "no random bytes: none"),
-        (LockError::Closed, Is::Closed, "the lock manager is closed"),
+        (LockError::Closed(Closed), Is::Closed, "the lock manager is closed"),
     ] {
         assert_eq!(error.to_string(), text);
         assert_eq!(format!("{error:?}"), text, "`main` may return it");
@@ -256,14 +317,14 @@ fn an_error_after_a_round_has_the_answer_of_each_node_and_no_other_error_has() {
     ];
     assert_eq!(after_a_round, [Some(3); 12]);
     let without = [
-        count(LockError::Closed.failure()),
+        count(LockError::Closed(Closed).failure()),
         count(LeaseEnd::HoldLimit(keys(1)).failure()),
         count(LeaseEnd::Released(keys(1)).failure()),
         count(ExtendError::Lost(LeaseEnd::Closed(keys(1))).failure()),
         count(ExtendError::Ttl(InvalidTtl::TooLong { ttl: MS }).failure()),
         count(ReleaseError::Lost(LeaseEnd::Detached(keys(1))).failure()),
-        count(AdoptError::Closed.failure()),
-        count(WithError::Lock(LockError::Closed).failure()),
+        count(AdoptError::Closed(Closed).failure()),
+        count(WithError::Lock(LockError::Closed(Closed)).failure()),
         count(under(LeaseEnd::HoldLimit(keys(1))).failure()),
     ];
     assert_eq!(without, [None; 9]);

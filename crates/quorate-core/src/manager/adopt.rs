@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::algorithm::attempt::Loss;
 use crate::attempt::Attempt;
 use crate::attempt::lease::Lease;
-use crate::error::{AdoptError, InvalidRequest, LeaseEnd, ReleaseError};
+use crate::error::{AdoptError, Closed, InvalidRequest, LeaseEnd, ReleaseError};
 use crate::manager::detached::DetachedLock;
 use crate::manager::guard::LockGuard;
 use crate::seam::backend::{Capabilities, Mode};
@@ -40,7 +40,7 @@ async fn try_adopt(manager: &Arc<Inner>, record: &DetachedLock) -> Result<LockGu
     }
     let (claim, limit) = (record.claim().with_ttl(ttl), cluster.config.hold_limit);
     let attempt = Attempt::adopt(manager, claim, record.fencing_token(), limit);
-    let attempt = attempt.ok_or(AdoptError::Closed)?;
+    let attempt = attempt.ok_or(Closed)?;
     let mut adopting = Adopting(Some(Arc::clone(&attempt)));
     let result = attempt.first().await;
     Err(match (cluster.nodes.same_server(), result) {
@@ -49,7 +49,7 @@ async fn try_adopt(manager: &Arc<Inner>, record: &DetachedLock) -> Result<LockGu
             adopting.0 = None;
             return Ok(LockGuard::new(Lease::new(attempt)));
         }
-        (None, None) => AdoptError::Closed,
+        (None, None) => Closed.into(),
         (None, Some(Err(lost))) => {
             let failure = lost.failure.of(record.keys());
             match lost.loss {

@@ -63,7 +63,8 @@ impl LockGuard {
         self.lease.keys()
     }
 
-    /// The lock's fencing token, if one was [asked for](crate::LockRequest::fenced). No I/O.
+    /// The lock's fencing token, if one was [asked for](crate::LockRequest::fenced). No I/O. A request for it
+    /// [gives it](crate::LockRequest::with_token) beside the guard.
     ///
     /// Send it along with each write. A resource that keeps the highest token it has seen, and refuses lower
     /// ones, cannot be written to by a holder whose lease has ended unnoticed.

@@ -121,7 +121,7 @@ impl LockRequest {
     /// Acquires the lock with a fencing token, which is higher than that of every earlier holder.
     ///
     /// Not for a lock that is [read](crate::LockManager::read): several readers hold it at the same time.
-    /// See [`LockGuard::fencing_token`]. While the nodes agree on the number, it costs no further round trip.
+    /// [`with_token`](Self::with_token) gives the token with the guard; see also [`LockGuard::fencing_token`]. While the nodes agree on the number, it costs no further round trip.
     /// Each node must keep fencing numbers, and must not lose them.
     pub const fn fenced(mut self) -> Self {
         self.wishes.fencing = true;
@@ -250,7 +250,10 @@ impl IntoFuture for LockRequest {
 }
 
 /// Runs `body` until the lease ends, and then releases.
-async fn run_under<F: Future>(guard: LockGuard, body: F) -> Result<F::Output, WithError> {
+pub(crate) async fn run_under<F: Future>(
+    guard: LockGuard,
+    body: F,
+) -> Result<F::Output, WithError> {
     // At the end of the lease the body is dropped, before the guard is.
     let value = guard.run(body).await.map_err(WithError::Lost)?;
     release(guard, value).await

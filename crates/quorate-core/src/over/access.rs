@@ -7,7 +7,7 @@ pub(super) use crate::algorithm::lease::{Ttl, saturating_add};
 pub(super) use crate::algorithm::quorum::NodeId;
 pub(super) use crate::cluster::Cluster;
 pub(super) use crate::cluster::nodes::Silence;
-pub(super) use crate::manager::request::release;
+pub(super) use crate::manager::request::{release, run_under};
 #[cfg(feature = "tokio")]
 pub(super) use crate::seam::runtime::is_in_task;
 pub(super) use crate::seam::runtime::unless;

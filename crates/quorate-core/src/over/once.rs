@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::{ExtendError, InvalidRequest, LockError, OnceError, Stopped};
 use crate::over::access::{Ttl, release, telemetry};
 use crate::resource::{IntoResource, IntoResources, InvalidResource, Resource};
-use crate::{Lease, LockManager, LockRequest};
+use crate::{Lease, LockGuard, LockManager, LockRequest};
 
 /// The shortest period. The longest is the longest ttl.
 const LEAST: Duration = Duration::from_secs(1);
@@ -84,11 +84,8 @@ impl LockRequest {
     /// # async fn send_report(number: u64) -> Result<(), std::io::Error> { Ok(()) }
     /// # async fn example(locks: &LockManager) -> Result<(), OnceError> {
     /// let hour = Duration::from_secs(60 * 60);
-    /// let report = locks.lock("report").fenced().label("web-3");
-    /// let sent = report.once_per(hour, async |lease| {
-    ///     let token = lease.fencing_token().map_or(0, Into::into);
-    ///     send_report(token).await
-    /// });
+    /// let report = locks.lock("report").label("web-3").with_token();
+    /// let sent = report.once_per(hour, async |_lease, token| send_report(token.get()).await);
     /// println!("{}", if sent.await?.is_some() { "sent, or not" } else { "another machine does it" });
     /// # Ok(())
     /// # }
@@ -106,6 +103,15 @@ impl LockRequest {
         period: Duration,
         body: impl AsyncFnOnce(Lease) -> Result<T, E>,
     ) -> Result<Option<Result<T, E>>, OnceError> {
+        self.once_per_under(period, |guard| Ok(body(guard.lease()))).await
+    }
+
+    /// The same with what begins the body under a lock.
+    pub(super) async fn once_per_under<T, E, F: Future<Output = Result<T, E>>>(
+        self,
+        period: Duration,
+        begin: impl FnOnce(&LockGuard) -> Result<F, LockError>,
+    ) -> Result<Option<Result<T, E>>, OnceError> {
         let invalid = match (LEAST..=Ttl::MAX).contains(&period) {
             false => Some(InvalidRequest::Period { period }),
             true if self.is_shared() => {
@@ -121,7 +127,7 @@ impl LockRequest {
         let number = now.as_nanos() / period.as_nanos();
         let request = self.map_names(|name| of_period(name, number)).auto_renew();
         let Some(guard) = request.try_now().await? else { return Ok(None) };
-        let body = body(guard.lease());
+        let body = begin(&guard)?;
         let value = guard.run(body).await?;
         if value.is_err() {
             return release(guard, value).await.map(Some);

@@ -1,10 +1,10 @@
 //! A4: which error a caller gets, and its text on each node.
 
-use std::future::IntoFuture;
+use std::future::{IntoFuture, pending};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use quorate_core::error::{Answer, NodeAnswer, QuorumFailure};
+use quorate_core::error::{Answer, Closed, NodeAnswer, QuorumFailure};
 use quorate_core::{
     BackendError, BackendErrorKind, LeaseEnd, LockError, LockManager, LockRequest, ReleaseError,
     WithError,
@@ -328,7 +328,8 @@ fn a_retry_loop_can_tell_permanent_errors() {
     assert!(!no_quorum(&[Connection; 3]).is_permanent());
     let (first, second) = ("a".to_owned(), "b".to_owned());
     assert!(LockError::SameServer { first, second }.is_permanent());
-    assert!(LockError::Closed.is_closed() && LockError::Closed.is_permanent());
+    let closed = LockError::from(Closed);
+    assert!(closed.is_closed() && closed.is_permanent());
     assert!(!LockError::Held(QuorumFailure::default()).is_permanent());
     let with: WithError = no_quorum(&[Auth; 3]).into();
     assert!(with.is_permanent() && !with.is_closed());
@@ -351,6 +352,31 @@ fn the_loss_of_a_lock_is_found_through_anyhow_and_eyre() {
         assert!(matches!(end, Some(LeaseEnd::NotHeld(_))), "{end:?}");
         assert_eq!(end.unwrap().names()[0].to_string(), "customer:7");
     }
-    let other = anyhow::Error::from(LockError::Closed).context("the import failed");
+    let other = anyhow::Error::from(LockError::from(Closed)).context("the import failed");
     assert!(quorate_core::lost(&*other).is_none());
+}
+
+/// The request that waited, and the work that was stopped.
+#[test]
+fn a_drain_is_found_through_anyhow_and_eyre() {
+    let ended = |before: bool| {
+        let world = World::new(3);
+        let manager = world.manager();
+        let work = manager.with("customer:7", async |_| pending::<()>().await);
+        let drain = async {
+            if !before {
+                world.sim.sleep(SECOND).await;
+            }
+            drop(manager.drain(SECOND).await);
+        };
+        world.run(join(drain, work)).1.unwrap_err()
+    };
+    for before in [true, false] {
+        let anyhow = anyhow::Error::from(ended(before)).context("customer 7");
+        let eyre = eyre::Report::from(ended(before)).wrap_err("customer 7");
+        assert!(quorate_core::closed(&*anyhow) && quorate_core::closed(&*eyre), "{anyhow:?}");
+        assert_eq!(quorate_core::lost(&*anyhow).is_some(), !before, "{anyhow:?}");
+    }
+    let held = anyhow::Error::from(LockError::Held(QuorumFailure::default())).context("customer 7");
+    assert!(!quorate_core::closed(&*held));
 }

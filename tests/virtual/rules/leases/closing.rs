@@ -34,7 +34,7 @@ fn close_releases_what_is_held_and_ends_every_wait() {
     };
     let waits = manager.lock("held").into_future();
     let (waited, (is_clean, elapsed, left)) = world.run(join(waits, close));
-    assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
+    assert!(matches!(waited, Err(LockError::Closed(_))), "{waited:?}");
     assert!(is_clean);
     assert_eq!(elapsed, SECOND + MARGIN, "the work has the safety margin to stop");
     assert_eq!(left, 0, "when close returns");
@@ -45,7 +45,7 @@ fn close_releases_what_is_held_and_ends_every_wait() {
     assert!(matches!(released, Err(ReleaseError::Lost(LeaseEnd::Closed(_)))), "{released:?}");
     drop(kept);
     for request in [manager.lock("r"), manager.clone().lock("r").no_wait()] {
-        assert!(matches!(world.run(request), Err(LockError::Closed)));
+        assert!(matches!(world.run(request), Err(LockError::Closed(_))));
     }
     assert!(world.run(manager.close(SECOND)).is_clean(), "twice does no harm");
     world.advance(HOUR);
@@ -67,7 +67,7 @@ fn close_ends_a_request_between_rounds_and_in_mid_round() {
             manager.close(60 * SECOND).await
         };
         let ((waited, at), report) = world.run(join(waits, close));
-        assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
+        assert!(matches!(waited, Err(LockError::Closed(_))), "{waited:?}");
         assert!(at >= closes && at <= ends, "after {at:?}");
         assert!(report.is_clean(), "{report}");
     }
@@ -81,7 +81,7 @@ fn a_second_close_does_not_put_off_the_first() {
     let again = async {
         world.sim.sleep(100 * MS).await;
         let refused = manager.lock("r").no_wait().await;
-        assert!(matches!(refused, Err(LockError::Closed)), "of a lock that it has: {refused:?}");
+        assert!(matches!(refused, Err(LockError::Closed(_))), "of a lock that it has: {refused:?}");
         manager.close(60 * SECOND).await.is_clean()
     };
     let first = async {
@@ -140,14 +140,14 @@ fn a_drain_ends_waits_at_once_and_lets_leases_live_until_their_guards_go() {
         short.release().await.unwrap();
         world.sim.sleep(30 * SECOND).await;
         assert!(long.is_valid() && stays.is_valid(), "they are renewed");
-        assert!(matches!(manager.lock("new").await, Err(LockError::Closed)));
+        assert!(matches!(manager.lock("new").await, Err(LockError::Closed(_))));
         long.release().await.unwrap();
         let end = stays.lost().await;
         (end, world.sim.elapsed() - begun)
     };
     let drain = async { (manager.drain(60 * SECOND).await, world.sim.elapsed() - begun) };
     let ((waited, at), ((end, ended), (report, took))) = world.run(join(waits, join(work, drain)));
-    assert!(matches!(waited, Err(LockError::Closed)) && at == begun, "{waited:?}");
+    assert!(matches!(waited, Err(LockError::Closed(_))) && at == begun, "{waited:?}");
     assert!(matches!(end, LeaseEnd::Closed(_)) && ended == 60 * SECOND, "{end}: {ended:?}");
     assert!(report.is_clean() && took == 60 * SECOND + MARGIN, "{report}: {took:?}");
     assert_eq!(world.keys_left(), 0);
@@ -165,7 +165,7 @@ fn a_drain_wakes_a_request_that_is_queued_behind_a_lease() {
     assert!(ended.get().is_none());
     assert!(world.sim.block_on_for(manager.drain(HOUR), 1).is_none());
     world.catch_up();
-    assert!(matches!(ended.get(), Some(Err(LockError::Closed))), "{ended:?}");
+    assert!(matches!(ended.get(), Some(Err(LockError::Closed(_)))), "{ended:?}");
     assert!(guard.is_valid());
 }
 
@@ -176,7 +176,7 @@ fn a_drain_that_is_dropped_goes_on_with_a_second_one() {
     let guard = world.run(manager.lock("r")).unwrap();
     guard.auto_renew();
     assert!(world.sim.block_on_for(manager.drain(HOUR), 3).is_none());
-    assert!(matches!(world.run(manager.lock("new")), Err(LockError::Closed)));
+    assert!(matches!(world.run(manager.lock("new")), Err(LockError::Closed(_))));
     world.advance(60 * SECOND);
     assert!(guard.is_valid() && guard.draining().now_or_never().is_some());
     let lease = guard.lease();
@@ -184,6 +184,28 @@ fn a_drain_that_is_dropped_goes_on_with_a_second_one() {
     let (report, ()) = world.run(join(manager.drain(HOUR), release));
     assert!(report.is_clean() && !lease.is_valid());
     assert!(world.sim.elapsed() < 61 * SECOND, "nothing else is waited for");
+}
+
+/// Also of a manager that holds nothing, and of each clone.
+#[test]
+fn a_manager_says_when_it_is_drained_or_closed() {
+    for drains in [true, false] {
+        let world = World::new(3);
+        let manager = world.manager();
+        let draining = manager.draining().map(|()| world.sim.elapsed());
+        assert!(manager.draining().now_or_never().is_none());
+        let end = async {
+            world.sim.sleep(SECOND).await;
+            let other = manager.clone();
+            let _ = match drains {
+                true => other.drain(HOUR).await,
+                false => other.close(HOUR).await,
+            };
+        };
+        let (at, ()) = world.run(join(draining, end));
+        assert_eq!(at, SECOND);
+        assert!(manager.draining().now_or_never().is_some());
+    }
 }
 
 /// A leader resigns as soon as its body returns, and another process leads a round trip later.
@@ -201,5 +223,5 @@ fn a_leader_that_is_drained_resigns_and_another_leads() {
     };
     let (led, (next, (report, asked_at))) = world.run(join(leads, join(next, drain)));
     assert!(led.is_ok() && report.is_clean(), "{led:?} {report}");
-    assert!(next.unwrap() - asked_at < SECOND);
+    assert!(next.unwrap().unwrap() - asked_at < SECOND);
 }

@@ -87,7 +87,7 @@ fn a_closed_manager_adopts_nothing() {
     assert!(world.run(taker.close(SECOND)).is_clean());
     let before = world.log.calls().len();
     let failed = world.run(taker.adopt(&record));
-    assert!(matches!(failed, Err(AdoptError::Closed)), "{failed:?}");
+    assert!(matches!(failed, Err(AdoptError::Closed(_))), "{failed:?}");
     assert_eq!(world.log.calls().len(), before, "nothing was sent");
     assert!(world.run(world.manager().adopt(&record)).unwrap().is_valid(), "others can");
 }

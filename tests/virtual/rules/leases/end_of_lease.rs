@@ -242,7 +242,7 @@ fn h6_an_adoption_that_is_not_kept_takes_the_lock_from_no_later_adopter() {
     let mut adopts = Box::pin(taker.adopt(&record));
     assert!(world.sim.block_on_for(adopts.as_mut(), 1).is_none());
     let (failed, _) = world.run(join(adopts, taker.close(5 * SECOND)));
-    assert!(matches!(failed, Err(AdoptError::Closed)), "{failed:?}");
+    assert!(matches!(failed, Err(AdoptError::Closed(_))), "{failed:?}");
     world.nodes[..2].iter().for_each(MemoryNode::heal);
     let guard = world.run(world.manager().adopt(&record)).unwrap();
     guard.auto_renew();

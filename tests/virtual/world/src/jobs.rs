@@ -189,7 +189,7 @@ impl Field {
         while !self.is_over() {
             let (manager, closed) = lock(&self.managers[place]).clone();
             let field = Arc::clone(&self);
-            let leading = manager.lock("leader").fenced().lead_future(move |lease| {
+            let leading = manager.lock("leader").fenced().lead(move |lease| {
                 let field = Arc::clone(&field);
                 async move {
                     let body = Body::begin(&field, place, lease);
@@ -197,13 +197,13 @@ impl Field {
                 }
             });
             match self.perhaps(leading).await {
-                Some(Err(LockError::Closed)) if lock(&self.managers[place]).1 > closed => {}
+                Some(Ok(None)) if lock(&self.managers[place]).1 > closed => {}
                 // Before the first term, such an error ends it.
                 Some(Err(error)) if error.is_permanent() && !error.is_closed() => {
                     self.wrong_if(self.sim.elapsed() > self.end - self.period, error.to_string());
                 }
-                Some(Ok(())) | None => {}
-                Some(Err(error)) => self.wrong(format!("leading ended: {error}")),
+                Some(Ok(Some(()))) | None => {}
+                Some(other) => self.wrong(format!("leading ended: {other:?}")),
             }
             let pause = self.dice.scaled_time(self.plan.ttl);
             self.processes[place].client().sleep(pause).await;

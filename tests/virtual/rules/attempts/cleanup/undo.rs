@@ -146,7 +146,7 @@ fn c8_a_closed_manager_sends_no_acquire() {
     world.advance(60 * SECOND);
     assert!(world.run(manager.close(SECOND)).is_clean());
     let sent = world.log.operations().len();
-    assert!(matches!(world.run(waits), Err(LockError::Closed)));
+    assert!(matches!(world.run(waits), Err(LockError::Closed(_))));
     world.advance(60 * SECOND);
     assert_eq!(world.log.operations()[sent..], [] as [&str; 0]);
 }
@@ -301,7 +301,7 @@ fn c8_a_close_that_comes_before_the_win_is_seen_leaves_no_lock() {
         let acquiring = world.begun(request);
         world.advance(100 * MS);
         let (report, acquired) = world.run(join(manager.close(5 * SECOND), acquiring));
-        assert!(matches!(acquired, Err(LockError::Closed)), "{acquired:?}");
+        assert!(matches!(acquired, Err(LockError::Closed(_))), "{acquired:?}");
         assert!(report.is_clean(), "{report}");
         world.advance(SECOND);
         assert_eq!(world.keys_left(), 0);
@@ -323,7 +323,7 @@ fn c8_a_close_in_the_middle_of_a_request_ends_it_without_another_wait() {
         };
         acting(closes, || {
             let ended = world.run(manager.lock("r").timeout(HOUR));
-            assert!(matches!(ended, Err(LockError::Closed)), "event {event}: {ended:?}");
+            assert!(matches!(ended, Err(LockError::Closed(_))), "event {event}: {ended:?}");
             assert!(world.sim.elapsed() < SECOND, "event {event}: {:?}", world.sim.elapsed());
         });
     }
@@ -359,7 +359,7 @@ fn leave_at_a_close(is_polled: bool) {
     let polled = select(waits.as_mut(), scene.sim.sleep(5 * MS));
     assert!(matches!(scene.run(polled), Either::Right(_)));
     if is_polled {
-        let closed = |got| assert!(matches!(got, Err(LockError::Closed)));
+        let closed = |got| assert!(matches!(got, Err(LockError::Closed(_))));
         waiter.spawn(waits.map(closed));
     }
     scene.advance(SECOND);

@@ -170,7 +170,7 @@ impl<'a> Turn<'a> {
         match error {
             LockError::Held(_) if self.timeout < PATIENT => {}
             LockError::NoQuorum(_) => {}
-            LockError::Closed if self.is_closed() => {}
+            LockError::Closed(_) if self.is_closed() => {}
             error => crowd.wrong(format!("client {client} failed with {error}")),
         }
         let begun = self.member.process.take_drawn();
