@@ -152,7 +152,7 @@ pub(crate) struct Under {
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     pub(crate) permits: Option<u16>,
     /// The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to
-    /// 23h, days to 31days, and local-day are looked for if NAME is free
+    /// 24h, and the weeks, months and local days are looked for if NAME is free
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with = "permits")]
     pub(crate) once_per: Option<Period>,
 }
@@ -249,7 +249,7 @@ pub(crate) struct Run {
     /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..), conflicts_with = "once_per", help_heading = "Holding")]
     pub(crate) permits: Option<u16>,
-    /// Run the command once per period, on one of all machines: a duration of the Unix clock, or local-day. Waits for no holder, as --no-wait --skip
+    /// Run the command once per period, on one of all machines: a duration from 1s to 1day, 1week or 1month in UTC; local-day, local-week or local-month. Waits for no holder, as --no-wait --skip
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["wait", "fenced"], help_heading = "Holding")]
     pub(crate) once_per: Option<Period>,
     /// With --once-per: run the command once more, if this period is done. While it runs elsewhere, the exit code is 75
@@ -265,17 +265,39 @@ pub(crate) struct Run {
 /// What a command runs once per.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Period {
-    /// A duration of the Unix clock, counted from 1970 in UTC.
-    Unix(Duration),
-    /// A day of the calendar, in the time zone of the process.
-    LocalDay,
+    /// As the library has it, in UTC.
+    Utc(quorate::Period),
+    /// In the time zone of the process.
+    Local(Calendar),
+}
+
+/// A period of the local calendar.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Calendar {
+    Day,
+    Week,
+    Month,
 }
 
 fn period(text: &str) -> Result<Period, String> {
-    if text == "local-day" {
-        return Ok(Period::LocalDay);
-    }
-    parse_duration(text).map(Period::Unix).map_err(|error| {
-        format!("{error}. A period is a duration, or local-day for a day of the local calendar")
-    })
+    let period = match text {
+        "local-day" => Period::Local(Calendar::Day),
+        "local-week" => Period::Local(Calendar::Week),
+        "local-month" => Period::Local(Calendar::Month),
+        "1w" | "1week" => Period::Utc(quorate::Period::Week),
+        "1M" | "1month" => Period::Utc(quorate::Period::Month),
+        text => match parse_duration(text) {
+            Ok(time) if SHORTEST <= time && time <= LONGEST => Period::Utc(time.into()),
+            Ok(_) => return Err(PERIODS.to_owned()),
+            Err(error) => return Err(format!("{error}. {PERIODS}")),
+        },
+    };
+    Ok(period)
 }
+
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What there is.
+const PERIODS: &str = "A period is a duration from 1s to 1day, counted from 1970 in UTC; or of the calendar: 1week \
+    (Monday to Sunday) or 1month in UTC, local-day, local-week or local-month in the time zone of this machine";

@@ -9,7 +9,7 @@ use quorate::{
 };
 use serde_json::{Value, json};
 
-use crate::args::{Common, Inspect, Period, Under};
+use crate::args::{Calendar, Common, Inspect, Period, Under};
 use crate::exit::{Failure, NO_QUORUM, PERMANENT};
 use crate::names::{Name, names, of_period, permits_of};
 use crate::nodes::manager;
@@ -18,8 +18,17 @@ use crate::say;
 /// How many permits are looked at, where their number is not given.
 const PERMITS: u16 = 64;
 
-/// The periods that are looked at, where none is given: so many of each unit, in seconds.
-const PERIODS: [(u64, u64); 4] = [(59, 1), (59, 60), (23, 60 * 60), (31, 24 * 60 * 60)];
+/// The lengths of periods that are looked at, where none is given: so many of each unit, in seconds.
+const LENGTHS: [(u64, u64); 3] = [(59, 1), (59, 60), (24, 60 * 60)];
+
+/// Those of the calendar that are looked at then.
+const CALENDAR: [Period; 5] = [
+    Period::Utc(quorate::Period::Week),
+    Period::Utc(quorate::Period::Month),
+    Period::Local(Calendar::Day),
+    Period::Local(Calendar::Week),
+    Period::Local(Calendar::Month),
+];
 
 /// How many names are asked for at the same time. Each node has to answer all of them within its timeout.
 const AT_ONCE: usize = 256;
@@ -89,13 +98,14 @@ pub(crate) async fn find(
     let is_meant = |one: &&Seen| !is_said && one.found.state() == LockState::Free;
     for Seen { name: Name { text, .. }, .. } in seen.iter().filter(is_meant) {
         names.extend(permits_of(text, PERMITS));
-        for (count, unit) in PERIODS {
+        for (count, unit) in LENGTHS {
             for number in 1..=count {
-                names.push(of_period(text, Period::Unix(Duration::from_secs(number * unit)))?);
+                let length = Duration::from_secs(number * unit);
+                names.push(of_period(text, Period::Utc(length.into()))?);
             }
         }
-        // Where the zone is not known there is none.
-        names.extend(of_period(text, Period::LocalDay));
+        // Where the zone is not known there are no local ones.
+        names.extend(CALENDAR.into_iter().flat_map(|period| of_period(text, period)));
     }
     let mut others = look(manager, names).await?;
     others.retain(|one| one.found.state() != LockState::Free);

@@ -4,18 +4,12 @@ use std::env;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use quorate::backend::Ttl;
-use quorate::error::InvalidRequest;
 use tz::{DateTime, TimeZone};
 
-use crate::args::Period;
+use crate::args::{Calendar, Period};
 use crate::exit::Failure;
 
-/// The shortest period. The longest is the longest ttl.
-const LEAST_PERIOD: Duration = Duration::from_secs(1);
-
-/// The longest day of a calendar: summer time ends.
-const LONGEST_DAY: Duration = Duration::from_secs(25 * 60 * 60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// The name of a lock.
 #[derive(Clone, Debug)]
@@ -50,39 +44,70 @@ pub(crate) fn permits_of(name: &str, count: u16) -> impl Iterator<Item = Name> {
 pub(crate) fn of_period(name: &str, period: Period) -> Result<Name, Failure> {
     let now = UNIX_EPOCH.elapsed().map_err(Failure::usage)?;
     let (period, ends) = match period {
-        Period::Unix(period) if !(LEAST_PERIOD..=Ttl::MAX).contains(&period) => {
-            return Err(Failure::usage(InvalidRequest::Period { period }));
+        Period::Utc(quorate::Period::Every(length)) => {
+            let number = now.as_nanos() / length.as_nanos();
+            let ends = u64::try_from((number + 1) * length.as_nanos()).unwrap_or(u64::MAX);
+            (quorate::Period::Every(length).name_at(now), Duration::from_nanos(ends))
         }
-        Period::Unix(period) => {
-            let number = now.as_nanos() / period.as_nanos();
-            let ends = u64::try_from((number + 1) * period.as_nanos()).unwrap_or(u64::MAX);
-            (number.to_string(), Duration::from_nanos(ends))
+        Period::Utc(period) => last_minute(now, |minute| Ok(period.name_at(minute)))?,
+        Period::Local(calendar) => {
+            let zone = zone()?;
+            last_minute(now, |minute| calendar.name_at(minute, &zone))?
         }
-        Period::LocalDay => local_day(now)?,
     };
     Ok(Name { text: format!("{name}@{period}"), ends: Some(ends) })
 }
 
-/// The date, and the end of the day.
-fn local_day(now: Duration) -> Result<(String, Duration), Failure> {
-    let (zone, minute) = (zone()?, now.as_secs() / 60);
-    let date_at = |minute: u64| {
-        let time = DateTime::from_timespec((minute * 60).cast_signed(), 0, zone.as_ref());
-        time.map(|time| date(&time)).map_err(Failure::usage)
-    };
-    let (today, mut end) = (date_at(minute)?, minute + 1);
-    while date_at(end)? == today {
-        end += 1;
+/// The name of a period of the calendar, and its end: the first minute of another name.
+fn last_minute(
+    now: Duration,
+    name_at: impl Fn(Duration) -> Result<String, Failure>,
+) -> Result<(String, Duration), Failure> {
+    let (name, minute) = (name_at(now)?, now.as_secs() / 60);
+    let at = |minute| Duration::from_secs(minute * 60);
+    let (mut last, mut next) = (minute, minute + Calendar::Month.length().as_secs() / 60);
+    while next - last > 1 {
+        let between = last.midpoint(next);
+        match name_at(at(between))? == name {
+            true => last = between,
+            false => next = between,
+        }
     }
-    Ok((today, Duration::from_secs(end * 60)))
+    Ok((name, at(next)))
+}
+
+impl Calendar {
+    /// What stands behind the `@`, at this time since 1970.
+    fn name_at(self, time: Duration, zone: &TimeZone) -> Result<String, Failure> {
+        let time = DateTime::from_timespec(time.as_secs().cast_signed(), 0, zone.as_ref());
+        let time = time.map_err(Failure::usage)?;
+        // As if the local time were that of UTC.
+        let local = time.unix_time() + i64::from(time.local_time_type().ut_offset());
+        let local = Duration::from_secs(u64::try_from(local).map_err(Failure::usage)?);
+        let of = |period: quorate::Period| period.name_at(local).trim_end_matches('Z').to_owned();
+        Ok(match self {
+            Self::Day => format!("{:04}-{:02}-{:02}", time.year(), time.month(), time.month_day()),
+            Self::Week => of(quorate::Period::Week),
+            Self::Month => of(quorate::Period::Month),
+        })
+    }
+
+    /// The longest time from its begin to its end: summer time may end.
+    fn length(self) -> Duration {
+        HOUR + match self {
+            Self::Day => 24 * HOUR,
+            Self::Week => quorate::Period::Week.length(),
+            Self::Month => quorate::Period::Month.length(),
+        }
+    }
 }
 
 impl Period {
     /// The longest time from its begin to its end.
     pub(crate) fn length(self) -> Duration {
         match self {
-            Self::Unix(length) => length,
-            Self::LocalDay => LONGEST_DAY,
+            Self::Utc(period) => period.length(),
+            Self::Local(calendar) => calendar.length(),
         }
     }
 }
@@ -98,37 +123,31 @@ fn zone() -> Result<TimeZone, Failure> {
     .map_err(|_| Failure::usage("there is no such time zone: see TZ, or /etc/localtime"))
 }
 
-/// The date of a time.
-fn date(time: &DateTime) -> String {
-    format!("{:04}-{:02}-{:02}", time.year(), time.month(), time.month_day())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HOUR: i64 = 60 * 60;
+    const HOURS: u64 = 60 * 60;
 
-    /// The hours of each day from 2026-01-01 on, in a zone with summer time.
-    fn days() -> Vec<(String, i64)> {
+    /// The names and the hours of each such period from midnight of Thursday 2026-01-01 on, in a zone with summer time.
+    fn names_of(calendar: Calendar) -> Vec<(String, u64)> {
         let zone = TimeZone::from_posix_tz("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
-        let mut days: Vec<(String, i64)> = Vec::new();
-        // Midnight in CET.
+        let mut all: Vec<(String, u64)> = Vec::new();
         let begin = 1_767_222_000;
         for hour in 0..365 * 24 {
-            let time = DateTime::from_timespec(begin + hour * HOUR, 0, zone.as_ref()).unwrap();
-            let date = date(&time);
-            match days.last_mut() {
-                Some((last, hours)) if *last == date => *hours += 1,
-                _ => days.push((date, 1)),
+            let time = Duration::from_secs(begin + hour * HOURS);
+            let name = calendar.name_at(time, &zone).unwrap();
+            match all.last_mut() {
+                Some((last, hours)) if *last == name => *hours += 1,
+                _ => all.push((name, 1)),
             }
         }
-        days
+        all
     }
 
     #[test]
     fn a_local_day_has_one_name_and_lasts_until_midnight() {
-        let days = days();
+        let days = names_of(Calendar::Day);
         assert_eq!((&*days[0].0, &*days[364].0, days.len()), ("2026-01-01", "2026-12-31", 365));
         for (day, hours) in &days {
             let expected = match &**day {
@@ -141,8 +160,54 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_of_a_local_day_outlives_the_next_one() {
-        let mark = i64::try_from(2 * Period::LocalDay.length().as_secs()).unwrap();
-        assert!(days().windows(2).all(|two| (two[0].1 + two[1].1) * HOUR <= mark));
+    fn a_local_week_begins_on_monday_and_a_local_month_on_the_first() {
+        let weeks = names_of(Calendar::Week);
+        assert_eq!((&*weeks[0].0, weeks[0].1, weeks.len()), ("2026-W01", 4 * 24, 53));
+        for (week, hours) in &weeks[1..52] {
+            let expected = match &**week {
+                "2026-W13" => 7 * 24 - 1,
+                "2026-W43" => 7 * 24 + 1,
+                _ => 7 * 24,
+            };
+            assert_eq!(*hours, expected, "{week}");
+        }
+        let months = names_of(Calendar::Month);
+        let days = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        for ((month, hours), (number, days)) in months.iter().zip((1..).zip(days)) {
+            let expected = days * 24 - u64::from(number == 3) + u64::from(number == 10);
+            assert_eq!((&**month, *hours), (&*format!("2026-{number:02}"), expected));
+        }
+        assert_eq!(months.len(), 12);
+    }
+
+    #[test]
+    fn the_mark_of_a_local_period_outlives_the_next_one() {
+        for calendar in [Calendar::Day, Calendar::Week, Calendar::Month] {
+            let mark = 2 * calendar.length().as_secs();
+            let names = names_of(calendar);
+            assert!(names.windows(2).all(|two| (two[0].1 + two[1].1) * HOURS <= mark));
+        }
+    }
+
+    #[test]
+    fn a_period_of_the_calendar_ends_with_the_minute_before_the_next_one() {
+        // Each from Sunday 2026-11-29 12:34:56 on: until midnight, so that the week ends with the day.
+        let now = Duration::from_secs(1_795_955_696);
+        for (period, name, ends) in [
+            (quorate::Period::Week, "2026-W48Z", 1_795_996_800),
+            (quorate::Period::Month, "2026-11Z", 1_796_083_200),
+        ] {
+            let found = last_minute(now, |time| Ok(period.name_at(time))).unwrap();
+            assert_eq!(found, (name.to_owned(), Duration::from_secs(ends)));
+        }
+        let zone = TimeZone::from_posix_tz("CET-1").unwrap();
+        for (calendar, name, ends) in [
+            (Calendar::Day, "2026-11-29", 1_795_993_200),
+            (Calendar::Week, "2026-W48", 1_795_993_200),
+            (Calendar::Month, "2026-11", 1_796_079_600),
+        ] {
+            let found = last_minute(now, |time| calendar.name_at(time, &zone)).unwrap();
+            assert_eq!(found, (name.to_owned(), Duration::from_secs(ends)));
+        }
     }
 }

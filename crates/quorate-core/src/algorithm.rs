@@ -9,6 +9,7 @@
 #[doc(hidden)]
 pub mod attempt;
 pub(crate) mod backoff;
+pub(crate) mod calendar;
 pub mod fence;
 #[doc(hidden)]
 pub mod gate;

@@ -256,8 +256,11 @@ pub enum InvalidRequest {
     /// A hold limit of zero leaves nothing to hold.
     #[error("a hold limit of zero leaves nothing to hold")]
     HoldLimit,
-    /// The period of work that is done once per period is under 1 s or over 365 days (O6).
-    #[error("a period of {period:?} is not between 1 s and 365 days")]
+    /// The period of work that is done once per period is under 1 s or over a day (O6). For more than a day there are
+    /// [`Period::Week`](crate::Period::Week) and [`Period::Month`](crate::Period::Month).
+    #[error(
+        "a period of {period:?} is not between 1 s and 1 day: longer ones are a week or a month of the calendar"
+    )]
     Period {
         /// The period given.
         period: Duration,

@@ -47,7 +47,7 @@
 //! | 1 | `seam/given_up` | tasks of backends that wait until an answer is not awaited any more |
 //! | 1 | [`seam/runtime`](runtime) | the seam to an async runtime: clock, timer, tasks, randomness |
 //! | 0 | [`resource`] | names, keys and tokens |
-//! | 0 | [`algorithm`] | pure, without async, clock, randomness or I/O: `attempt`, `wait`, `quorum`, `lease` (validity), `fence`, `renewal`, `backoff` |
+//! | 0 | [`algorithm`] | pure, without async, clock, randomness or I/O: `attempt`, `wait`, `quorum`, `lease` (validity), `fence`, `renewal`, `backoff`, `calendar` (weeks and months) |
 //!
 //! To learn how a lock works, read `docs/how-it-works.md` of this crate, then `acquire.rs`, `acquire/plain.rs`,
 //! [`algorithm::attempt`] and `attempt.rs`. A table on that page says where each event is handled. Codes such as C3 are
@@ -111,6 +111,7 @@ pub use manager::guard::LockGuard;
 pub use manager::request::LockRequest;
 pub use manager::{CloseReport, LockManager, LockManagerBuilder};
 pub use over::fenced_cell::{FencedCell, StaleToken};
+pub use over::once::Period;
 pub use over::operators;
 pub use over::several::Permits;
 pub use over::with_token::FencedRequest;

@@ -7,7 +7,7 @@ mod any;
 mod blocking;
 pub(crate) mod fenced_cell;
 mod lead;
-mod once;
+pub(crate) mod once;
 pub mod operators;
 pub(crate) mod several;
 pub(crate) mod with_token;

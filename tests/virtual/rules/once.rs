@@ -13,7 +13,7 @@ use futures_util::future::{join, join_all};
 use quorate_core::error::OnceError;
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
-    ExtendError, LeaseEnd, LockError, LockGuard, LockManager, Runtime, Stopped, WithError,
+    ExtendError, LeaseEnd, LockError, LockGuard, LockManager, Period, Runtime, Stopped, WithError,
 };
 use quorate_memory::{Fault, MemoryNode, SimClient};
 
@@ -361,6 +361,33 @@ fn o4_a_period_need_not_be_whole_seconds() {
             assert_eq!(ran.unwrap().is_some(), is_new, "{period:?}, {number}");
             world.advance(period * 3 / 10);
         }
+    }
+}
+
+/// The work is asked for on each noon of five months, from Wednesday 2025-01-01 on, and once more on that day.
+#[test]
+fn o4_a_week_begins_on_monday_and_a_month_on_the_first() {
+    let mondays: Vec<u32> = [0].into_iter().chain((5..150).step_by(7)).collect();
+    for (period, expected, last, mark) in [
+        (Period::Week, mondays, "job@2025-W22Z", 14 * DAY),
+        (Period::Month, vec![0, 31, 59, 90, 120], "job@2025-05Z", 62 * DAY),
+    ] {
+        let world = World::complete(3);
+        let (manager, mut ran_on, mut name) = (world.manager(), Vec::new(), String::new());
+        world.advance(DAY / 2);
+        for day in 0..150 {
+            for _ in 0..2 {
+                let ran = world.run(manager.once_per("job", period, async |lease| {
+                    name = lease.keys()[0].to_string();
+                    Ok::<_, ()>(())
+                }));
+                ran_on.extend(ran.unwrap().map(|_| day));
+                let left = left(&world, &name);
+                assert!(!ran_on.ends_with(&[day]) || left == [Some(mark); 3], "{name}: {left:?}");
+            }
+            world.advance(DAY);
+        }
+        assert_eq!((ran_on, &*name), (expected, last));
     }
 }
 

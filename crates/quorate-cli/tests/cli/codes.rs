@@ -194,7 +194,7 @@ fn scenarios(errors: Errors) {
         (good, "run -c true NAME -- true", None, 64, "-c"),
         (good, "run --label '' NAME -- true", None, 64, "label"),
         (good, "run --once-per 1ms NAME -- true", None, 64, "period"),
-        (good, "run --once-per 366days NAME -- true", None, 64, "period"),
+        (good, "run --once-per 30days NAME -- true", None, 64, "local-month"),
         (good, "run --once-per 1h NAME other -- true", None, 64, "one name"),
         (good, "run --guard-max-ttl 1s NAME -- true", None, 64, "1s"),
         (good, "run quorate:fence:1 -- true", None, 64, "cannot be locked"),

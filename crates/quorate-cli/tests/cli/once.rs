@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use quorate::LockManager;
+use quorate::{LockManager, Period};
 use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT};
 use quorate_tests::{Nodes, RedisServer};
 use rustix::process::Signal;
@@ -87,7 +87,7 @@ fn once_per_a_period_need_not_be_whole_seconds() {
 #[tokio::test]
 async fn once_per_is_that_of_the_library() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    let period = Duration::from_secs(300 * 24 * 60 * 60);
+    let period = Period::Month;
     let backends = quorate::redis::connect(nodes.addresses()).unwrap();
     let builder = LockManager::builder(backends).ttl(LONG_TTL).node_timeout(NODE_TIMEOUT);
     let manager = builder.label("a library").build().unwrap();
@@ -117,7 +117,7 @@ async fn once_per_is_that_of_the_library() {
     assert_eq!(done.unwrap(), None);
     // The mark stays for two periods. A node more than a quorum may have been slow.
     let key = seen.out.split(": ").next().unwrap();
-    let least = i64::try_from(period.as_millis()).unwrap();
+    let least = i64::try_from(period.length().as_millis()).unwrap();
     assert!(nodes.iter().filter(|node| node.pttl(key) > least).count() >= 2);
 }
 
@@ -168,6 +168,49 @@ fn once_per_local_day_is_a_day_of_the_local_calendar() {
     assert!(unknown.err.contains("there is no such time zone"), "{unknown:?}");
 }
 
+/// A duration of more than a day would be no week and no month of the calendar. The refusal says what there is.
+#[test]
+fn once_per_a_period_is_of_the_calendar_or_a_day_at_most() {
+    let (nodes, dir) = (&Nodes::start(1), &Dir::new());
+    let script = "echo $QUORATE_LOCK";
+    for refused in ["25h", "2days", "7d", "1w 1s", "2weeks", "30d", "31days", "2months", "1year"] {
+        for words in [
+            &["run", "--once-per", refused, "job", "-c", script][..],
+            &["inspect", "--once-per", refused, "job"],
+        ] {
+            let done = run(dir, &nodes.addresses(), words);
+            assert_eq!((done.code(), &*done.out), (Some(64), ""), "{refused}: {done:?}");
+            for word in ["1day", "1week", "1month", "local-day", "local-week", "local-month"] {
+                assert!(done.err.contains(word), "{refused}: {done:?}");
+            }
+        }
+    }
+    // As other programs have it. A date changes at midnight: the one before or after the run.
+    let dates = |zone: &str, format: &str| {
+        let output = Command::new("date").arg(format).env("TZ", zone).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for (period, format) in [
+        ("1w", "+job@%G-W%VZ"),
+        ("1week", "+job@%G-W%VZ"),
+        ("1M", "+job@%Y-%mZ"),
+        ("1month", "+job@%Y-%mZ"),
+        ("local-week", "+job@%G-W%V"),
+        ("local-month", "+job@%Y-%m"),
+    ] {
+        for zone in ["UTC0", "<east>-14", "<west>+12"] {
+            let of_it = if period.starts_with('1') { "UTC0" } else { zone };
+            let before = dates(of_it, format);
+            let mut command = quorate(dir, &nodes.addresses());
+            command.args(["run", "--once-per", period, "job", "-c", script]).env("TZ", zone);
+            let done = Started::spawn(command, dir).done();
+            let after = dates(of_it, format);
+            assert!([before, after].contains(&done.out), "{period} in {zone}: {done:?}");
+            nodes[0].flushall();
+        }
+    }
+}
+
 /// Its name, the time until which it is done, and by which machine. Under the name of the job as well as with the period.
 #[test]
 fn once_per_a_mark_reads_done_and_can_be_freed() {
@@ -175,7 +218,7 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
     let run = |words: &[&str]| run(dir, &nodes.addresses(), words);
     let job = |options: &[&str]| {
         let words =
-            ["run", "--label", "web-3", "--once-per", "31days", "job", "-c", "echo >> runs"];
+            ["run", "--label", "web-3", "--once-per", LONG_PERIOD, "job", "-c", "echo >> runs"];
         run(&[&words[..], options].concat())
     };
     let count = || dir.read("runs").lines().count();
@@ -190,11 +233,11 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
         assert!(found.code() == Some(code) || !found.is_answered(), "{found:?}");
         found.out
     };
-    let period = ["--once-per", "31days"];
+    let period = ["--once-per", LONG_PERIOD];
     assert!(inspect(&period, 1).contains(": free on "));
     // A run that is in progress holds the lock.
     let script = "echo > started; while [ -e here ]; do sleep 0.05; done";
-    let words = ["run", "--label", "db-1", "--once-per", "31days", "job", "-c", script];
+    let words = ["run", "--label", "db-1", "--once-per", LONG_PERIOD, "job", "-c", script];
     let mut running = start(dir, &nodes.addresses(), &words);
     dir.wait_for("started");
     let held = ": held by \"db-1\" on ";
@@ -219,9 +262,10 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
     assert!(other.lines().nth(1).unwrap().starts_with(&format!("{name}: done until ")), "{other}");
     let (until, by) = rest.split_once(", by ").unwrap();
     // The end of the period, not that of the mark.
-    let number: u32 = name.strip_prefix("job@").unwrap().parse().unwrap();
-    let ends = UNIX_EPOCH + (number + 1) * Duration::from_secs(31 * 24 * 60 * 60);
-    assert_eq!(until, humantime::format_rfc3339_seconds(ends).to_string());
+    let month = name.strip_prefix("job@").and_then(|month| month.strip_suffix('Z')).unwrap();
+    let next = format!("{month}-01 +1 month");
+    let ends = Command::new("date").args(["-u", "-d", &next, "+%FT%TZ"]).output().unwrap();
+    assert_eq!(until, String::from_utf8(ends.stdout).unwrap().trim_end());
     assert!(by.starts_with("\"web-3\" on "), "{one}");
     let told: Value =
         serde_json::from_str(&find(&["inspect", "job", "--json"], "\"done\"", 1)).unwrap();
@@ -249,7 +293,7 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
 #[test]
 fn once_per_the_marks_of_many_names_are_all_found() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    let words = ["run", "--once-per", "31days", "job", "-c", "echo $QUORATE_LOCK > name"];
+    let words = ["run", "--once-per", LONG_PERIOD, "job", "-c", "echo $QUORATE_LOCK > name"];
     run(dir, &nodes.addresses(), &words).assert_silent();
     let mark = dir.wait_for("name");
     let jobs: Vec<String> = (0..50).map(|number| format!("job-{number}")).collect();
@@ -306,7 +350,20 @@ fn once_per_the_usual_periods_and_64_permits_are_looked_for() {
     let (nodes, dir) = (&Nodes::start(1), &Dir::new());
     let addresses = &nodes.addresses();
     let run = |words: &[&str]| crate::support::run(dir, addresses, words);
-    for period in ["59s", "1m", "59m", "1h", "23h", "1day", "31days", "local-day"] {
+    for period in [
+        "59s",
+        "1m",
+        "59m",
+        "1h",
+        "23h",
+        "1day",
+        "24h",
+        "1week",
+        "1month",
+        "local-day",
+        "local-week",
+        "local-month",
+    ] {
         // The period may end in between.
         run_until(
             |done| done.out.contains(": done until "),

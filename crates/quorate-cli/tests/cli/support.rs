@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process, test_kill_pr
 pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
 
 /// A period that no test sees the end of.
-pub(crate) const LONG_PERIOD: &str = "300days";
+pub(crate) const LONG_PERIOD: &str = "1month";
 
 /// The defaults of options.
 pub(crate) const VARIABLES: [&str; 6] = [

@@ -41,7 +41,10 @@ fn a_mistake_gets_a_tip() {
         ("run --production name -- true", to_run),
         // Values.
         ("run --wait 30 name -- true", "time unit needed"),
-        ("run --once-per day name -- true", "local-day for a day of the local calendar"),
+        (
+            "run --once-per day name -- true",
+            "local-day, local-week or local-month in the time zone",
+        ),
         ("run --once-per 24 name -- true", "time unit needed"),
     ];
     for (line, tip) in rows {

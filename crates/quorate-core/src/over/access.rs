@@ -3,6 +3,7 @@
 //! Beside them it calls private methods of managers, requests and leases, such as `cluster`, `request` and `run_to_end`.
 
 pub(super) use crate::algorithm::backoff::scale;
+pub(super) use crate::algorithm::calendar::{month_of, week_of};
 pub(super) use crate::algorithm::lease::{Ttl, saturating_add};
 pub(super) use crate::algorithm::quorum::NodeId;
 pub(super) use crate::cluster::Cluster;

@@ -1,12 +1,11 @@
 //! The last call of a request whose guard, or body, comes with its fencing token: [`LockRequest::with_token`].
 
 use std::future::IntoFuture;
-use std::time::Duration;
 
 use crate::error::{LockError, OnceError, QuorumFailure, WithError};
 use crate::over::access::run_under;
 use crate::runtime::BoxFuture;
-use crate::{FencingToken, Lease, LockGuard, LockRequest};
+use crate::{FencingToken, Lease, LockGuard, LockRequest, Period};
 
 impl LockRequest {
     /// Acquires the lock with a fencing token, and gives it beside the guard. See [`fenced`](Self::fenced).
@@ -105,11 +104,11 @@ impl FencedRequest {
     /// As [`LockManager::once_per`](crate::LockManager::once_per).
     pub async fn once_per<T, E>(
         self,
-        period: Duration,
+        period: impl Into<Period>,
         body: impl AsyncFnOnce(Lease, FencingToken) -> Result<T, E>,
     ) -> Result<Option<Result<T, E>>, OnceError> {
         let begin = |guard: &LockGuard| Ok(body(guard.lease(), token_of(guard)?));
-        self.0.once_per_under(period, begin).await
+        self.0.once_per_under(period.into(), begin).await
     }
 
     /// Acquires the lock, and blocks the thread until it is decided. See [`LockRequest::lock_blocking`].
