@@ -109,7 +109,9 @@ impl Features {
         let error = error_of_reply(text);
         if text.starts_with("NOSCRIPT") {
             self.must_load = true;
-        } else if error.is_lack() || matches!(error.kind(), BackendErrorKind::CrossSlot | BackendErrorKind::Other) {
+        } else if error.is_lack()
+            || matches!(error.kind(), BackendErrorKind::CrossSlot | BackendErrorKind::Other)
+        {
             self.alone.push(discriminant(operation));
         }
     }
