@@ -48,7 +48,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -s c -d 'Run this b
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l wait -d 'How long to wait for the lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s E -d 'The exit code if the lock is held by another until the wait ended' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l permits -d 'Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time' -r
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l once-per -d 'Run the command once per period, on one of all machines: a duration of the Unix clock, or local-day. Waits for no holder, as --no-wait --skip' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l once-per -d 'Run the command once per period, on one of all machines: a duration from 1s to 1day, 1week or 1month in UTC; local-day, local-week or local-month. Waits for no holder, as --no-wait --skip' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l ttl -d 'How long the nodes keep the lock if it is not renewed. Default: 30s' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l label -d 'What others see of the holder. Default: user@host:pid' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l kill-after -d 'How long before the end of the lease the command is told to stop (TERM). At the end it is killed. Default: 5s, or a third of the validity if that is less' -r
@@ -69,7 +69,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -s q -l quiet -d 'P
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l permits -d 'The locks of `run --permits N`: NAME#1 to NAME#N. Without it, 64 are looked for if NAME is free' -r
-complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to 23h, days to 31days, and local-day are looked for if NAME is free' -r
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to 24h, and the weeks, months and local days are looked for if NAME is free' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
@@ -83,7 +83,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s q -l quiet -
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l permits -d 'The locks of `run --permits N`: NAME#1 to NAME#N. Without it, 64 are looked for if NAME is free' -r
-complete -c quorate -n "__fish_quorate_using_subcommand free" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to 23h, days to 31days, and local-day are looked for if NAME is free' -r
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to 24h, and the weeks, months and local days are looked for if NAME is free' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l label -d 'Free the lock only if its holder has this label' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
@@ -99,8 +99,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand free" -l yes -d 'Do not 
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s v -l verbose -d 'Print what happens to the lock'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s h -l help -d 'Print help'
-complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l wait -d 'Wait until no node has a problem that passes by itself. Run it before a rolling restart, and after each node of it' -r
-complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l max-ttl -d 'The longest ttl of any lock. With --guard-max-ttl it is that one' -r
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l wait -d 'Wait until no node has a problem that passes by itself, and each has run for --max-ttl. Run it before a rolling restart, and after each node of it' -r
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l max-ttl -d 'The longest ttl of any lock: for so long a node that restarted may have forgotten locks, or refuse free ones. With --guard-max-ttl it is that one' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
