@@ -138,7 +138,11 @@ fn ft1_a_fenced_request_gives_its_token_with_the_guard_or_to_the_body() {
     note(&guard.lease(), token);
     release(&world, guard);
     world.run(request().with(async |lease, token| note(&lease, token))).unwrap();
-    world.run(request().lead(|lease, token| ready(note(&lease, token)))).unwrap().unwrap();
+    let leading = request().lead(|lease, token| {
+        note(&lease, token);
+        ready(7)
+    });
+    assert_eq!(world.run(leading).unwrap(), Some(7));
     let (permit, token) = world.run(manager.permit("r", 1).with_token()).unwrap();
     assert_eq!(permit.fencing_token(), Some(token));
     drop(permit);

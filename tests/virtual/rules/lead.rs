@@ -366,7 +366,10 @@ impl Service {
     }
 
     async fn once(&self) -> Result<(), WithError> {
-        let body = async move |lease| Ok::<_, ()>(self.work(lease, "once").await);
+        let body = async move |lease| {
+            self.work(lease, "once").await;
+            Ok::<_, ()>(())
+        };
         self.locks.once_per("r", HOUR, body).await.map(drop)
     }
 }
@@ -389,11 +392,11 @@ fn a_service_that_leads_in_a_method_can_be_spawned() {
         locks.lead("r", async |lease| of.work(lease, "owned").await).await.unwrap();
         // A boxed body.
         type Boxed = Box<dyn FnMut(Lease) -> BoxFuture<'static, ()> + Send>;
-        let mut boxed: Boxed = Box::new(move |lease| {
+        let boxed: Boxed = Box::new(move |lease| {
             let of = of.clone();
             Box::pin(async move { of.work(lease, "boxed").await })
         });
-        locks.lead("r", |lease| boxed(lease)).await.unwrap();
+        locks.lead("r", boxed).await.unwrap();
     });
     scene.advance(SECOND);
     let all = ["moving", "borrowing", "of a function", "fenced", "with", "once", "owned", "boxed"];
