@@ -21,18 +21,20 @@ pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
     let given = std::slice::from_ref(&free.name);
     let (mut seen, others) = find(&manager, given, &free.under).await?;
     let is_found = !others.is_empty();
-    let mut code = 0;
+    let (mut code, mut runs) = (0, String::new());
     for other in others {
-        if other.found.state() == LockState::Unclear {
-            code = unclear(&other.found);
+        if other.found.is_done() {
+            seen.push(other);
+            continue;
         }
-        match other.found.is_done() {
-            true => seen.push(other),
-            false => say::report(other.line())?,
+        say::report(other.line())?;
+        match other.found.state() {
+            LockState::Unclear => code = unclear(&other.found),
+            _ => runs = format!("{runs} {}", say::shown(&other.name.text)),
         }
     }
     for one in &seen {
-        code = code.max(free_one(&manager, free, one).await?);
+        code = code.max(free_one(&manager, free, one, &runs).await?);
     }
     // Not all periods and permits are looked for.
     let is_said = free.under.permits.is_some() || free.under.once_per.is_some();
@@ -44,12 +46,22 @@ pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
     Ok(code)
 }
 
-async fn free_one(manager: &LockManager, free: &Free, seen: &Seen) -> Result<u8, Failure> {
+/// Frees a lock. `runs`: the names of what is held under that of one which is free.
+async fn free_one(
+    manager: &LockManager,
+    free: &Free,
+    seen: &Seen,
+    runs: &str,
+) -> Result<u8, Failure> {
     let (found, holders) = (&seen.found, seen.found.holders());
     let (key, name) = (&*seen.name.text, say::shown(&seen.name.text));
     if found.state() == LockState::Free {
-        say::report(format!("{name}: was free"))?;
-        return Ok(0);
+        let (text, code) = match runs {
+            "" => ("was free".to_owned(), 0),
+            runs => (format!("nothing was done. Free what runs by its name:{runs}"), HELD),
+        };
+        say::report(format!("{name}: {text}"))?;
+        return Ok(code);
     }
     say::report(seen.line())?;
     if holders.is_empty() {

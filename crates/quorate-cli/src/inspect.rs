@@ -30,6 +30,9 @@ const CALENDAR: [Period; 5] = [
     Period::Local(Calendar::Month),
 ];
 
+/// The year 10,000, which has no text.
+const LAST: Duration = Duration::from_secs(253_402_300_800);
+
 /// How many names are asked for at the same time. Each node has to answer all of them within its timeout.
 const AT_ONCE: usize = 256;
 
@@ -71,17 +74,30 @@ pub(crate) struct Seen {
 impl Seen {
     /// The line for people.
     pub(crate) fn line(&self) -> String {
-        let (Name { text, ends }, found) = (&self.name, self.found.to_string());
-        let name = say::shown(text);
-        match found.strip_prefix("done ") {
-            Some(rest) if self.found.is_done() => {
-                let left = self.found.time_left().unwrap_or_default();
-                let forgotten = UNIX_EPOCH.elapsed().unwrap_or_default() + left;
-                let until = UNIX_EPOCH + ends.map_or(forgotten, |ends| ends.min(forgotten));
-                format!("{name}: done until {}, {rest}", humantime::format_rfc3339_seconds(until))
+        let (name, found) = (say::shown(&self.name.text), self.found.to_string());
+        match (found.strip_prefix("done "), self.done()) {
+            (Some(rest), [Some(until), began, ended]) => {
+                let ran =
+                    began.zip(ended).map(|(began, ended)| format!(", ran from {began} to {ended}"));
+                format!("{name}: done until {until}, {rest}{}", ran.unwrap_or_default())
             }
             _ => format!("{name}: {found}"),
         }
+    }
+
+    /// Of a mark: until when its work is done, and when that began and ended, as RFC 3339.
+    fn done(&self) -> [Option<String>; 3] {
+        if !self.found.is_done() {
+            return [None, None, None];
+        }
+        let left = self.found.time_left().unwrap_or_default();
+        let forgotten = UNIX_EPOCH.elapsed().unwrap_or_default() + left;
+        let until = self.name.ends.map_or(forgotten, |ends| ends.min(forgotten));
+        let (began, ended) = self.found.holders()[0].ran().map(|ran| (ran.start, ran.end)).unzip();
+        [Some(until), began, ended].map(|time| {
+            let time = UNIX_EPOCH + time.filter(|time| *time < LAST)?;
+            Some(humantime::format_rfc3339_seconds(time).to_string())
+        })
     }
 }
 
@@ -129,7 +145,8 @@ async fn look(manager: &LockManager, names: Vec<Name>) -> Result<Vec<Seen>, Fail
 }
 
 /// The times left come from nodes: they fit into JSON.
-fn json_of(Seen { name, found }: &Seen) -> Value {
+fn json_of(seen: &Seen) -> Value {
+    let (Seen { name, found }, [until, began, ended]) = (seen, seen.done());
     let millis = |time: Option<Duration>| time.map(|time| time.as_millis());
     let nodes = found.nodes().iter().map(|node| {
         let (state, left, error) = match &node.state {
@@ -156,6 +173,9 @@ fn json_of(Seen { name, found }: &Seen) -> Value {
         "readers": readers.iter().map(|one| json!({ "label": one.label() })).collect::<Vec<_>>(),
         "left_ms": millis(found.time_left()),
         "held_on": found.nodes_held(),
+        "until": until,
+        "began": began,
+        "ended": ended,
         "nodes": nodes.collect::<Vec<_>>(),
     })
 }

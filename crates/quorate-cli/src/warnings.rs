@@ -70,26 +70,41 @@ impl Warnings {
         Ok(())
     }
 
-    /// Warns while the lease is held: once for each time that it is at risk.
+    /// Warns while the lease is held: once for each time that a renewal has failed, and once if the lock is revoked.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
     pub(crate) async fn watch(&mut self, lease: &Lease) -> Infallible {
-        let mut was_at_risk = false;
+        let (mut was_at_risk, mut is_revoked) = (false, false);
         loop {
             self.look();
+            let revoked = tokio::select! {
+                biased;
+                // An error is the end of the lease: `run` hears of it.
+                Ok(by) = lease.revoked(), if !is_revoked => Some(by),
+                () = sleep(LOOK) => None,
+            };
+            is_revoked |= revoked.is_some();
             let is_at_risk = lease.is_at_risk();
-            if is_at_risk && !was_at_risk && !self.is_quiet {
-                let why = lease.failed_extension();
-                let why = why.map_or_else(|| "it came too late".to_owned(), |why| why.to_string());
-                let (left, of) = (lease.remaining(), Of::new(lease.keys()));
-                say::line(format!(
-                    "{of}a renewal has failed, and {left:.1?} of the lease are left: {why}"
-                ));
-            }
+            let told = match revoked {
+                Some(by) => {
+                    let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+                    Some((format!("revoked{by}"), String::new()))
+                }
+                // Nothing is renewed any more.
+                None if is_revoked || !is_at_risk || was_at_risk => None,
+                None => {
+                    let why = lease.failed_extension().map(|why| why.to_string());
+                    let why = why.unwrap_or_else(|| "it came too late".to_owned());
+                    Some(("a renewal has failed".to_owned(), format!(": {why}")))
+                }
+            };
             was_at_risk = is_at_risk;
-            sleep(LOOK).await;
+            if let Some((what, why)) = told.filter(|_| !self.is_quiet) {
+                let (left, of) = (lease.remaining(), Of::new(lease.keys()));
+                say::line(format!("{of}{what}, and {left:.1?} of the lease are left{why}"));
+            }
         }
     }
 }

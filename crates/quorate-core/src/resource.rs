@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use self::label::{InvalidLabel, Label};
 pub use self::token::Token;
-pub(crate) use self::token::{is_mark, is_revoked, label_of};
+pub(crate) use self::token::{is_mark, is_revoked, label_of, ran_of};
 
 /// The name of what a user locks: 1 byte to 1 MiB, of any values.
 ///

@@ -186,8 +186,13 @@ fn x1_a_command_whose_lock_was_revoked_has_the_rest_of_its_lease() {
     let group = pid(&dir.wait_for("group"));
     let freed = run(dir, &nodes.addresses(), &["free", "--yes", "lock"]);
     assert_eq!(freed.code(), Some(0), "{freed:?}");
-    assert_eq!((first.done().code(), is_group_alive(group)), (Some(79), false));
+    let done = first.done();
+    assert_eq!((done.code(), is_group_alive(group)), (Some(79), false));
     assert_eq!(dir.read("got"), "term\n");
+    // No renewal has failed.
+    let lines: Vec<&str> = done.err.lines().filter(|line| line.contains(": lock: ")).collect();
+    assert!(lines[0].starts_with("quorate: lock: revoked by \"") && lines.len() == 2, "{lines:?}");
+    assert!(lines[0].ends_with(" of the lease are left"), "{lines:?}");
 }
 
 #[test]

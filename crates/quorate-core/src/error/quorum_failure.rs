@@ -110,6 +110,13 @@ impl QuorumFailure {
         counted.rev().max_by_key(|(_, count)| *count)
     }
 
+    /// Whether a quorum of the nodes has a [mark](crate::LockGuard::keep), which has no holder: the work is done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        let marked = self.holder().filter(|(holder, _)| holder.is_done());
+        marked.is_some_and(|(_, count)| count > self.nodes.len() / 2)
+    }
+
     /// The label of the writer of this manager to which a reader gave way.
     pub(super) fn writer_label(&self) -> Option<&str> {
         self.writer.as_ref()?.1.as_ref().map(Label::as_str)

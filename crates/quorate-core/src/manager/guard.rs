@@ -1,6 +1,7 @@
 //! The RAII value that releases a lock on drop.
 
 use std::fmt;
+use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -269,8 +270,11 @@ impl LockGuard {
     /// background, where it may read *held*.
     pub async fn keep(mut self, duration: Duration) -> Result<(), ExtendError> {
         self.is_over = true;
-        self.lease.attempt().keep(Ttl::of_mark(duration)).await?;
-        mark(self.lease.cluster(), &self.lease.attempt().claim).await;
+        let (cluster, attempt) = (self.lease.cluster(), self.lease.attempt());
+        let end = Duration::from_micros(cluster.runtime.unix_micros());
+        let ran = end.saturating_sub(attempt.held(cluster.now()))..end;
+        attempt.keep(Ttl::of_mark(duration)).await?;
+        mark(cluster, &attempt.claim, &ran).await;
         Ok(())
     }
 
@@ -317,10 +321,10 @@ impl LockGuard {
 ///
 /// A revoke compares and leaves the ttl. Over a pool it could reach the node before the extension, which would then find
 /// another value: none is sent.
-async fn mark(cluster: &Cluster, claim: &Claim) {
+async fn mark(cluster: &Cluster, claim: &Claim, ran: &Range<Duration>) {
     let (nodes, needed) = (&cluster.nodes, Capabilities::ORDERED | Capabilities::REVOKE);
     let of = [Holder::new(claim.token().as_bytes())];
-    let how = &Revoke::replace(claim.token().mark()).of(of);
+    let how = &Revoke::replace(claim.token().mark(ran)).of(of);
     let ids = nodes.count().ids().filter(|id| nodes.can(*id, needed));
     let keys = || claim.keys().iter().filter(|_| claim.mode() == Mode::Exclusive);
     let calls = ids.flat_map(|id| keys().map(move |key| nodes.backend(id).revoke(key, how)));

@@ -1,7 +1,9 @@
 //! The token: the random value of one attempt, with the label of its holder.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Label, hex, label};
 use crate::resource::entropy::EntropyError;
@@ -13,6 +15,9 @@ const MARK: &[u8] = b"done:";
 
 /// The text before the digits in the value that a revoke leaves.
 const REVOKED: &[u8] = b"revoked:";
+
+/// Stands in a mark between the digits and when the work ran.
+const RAN: u8 = b'@';
 
 /// The number of hexadecimal digits at the front of the value.
 const DIGITS: usize = 2 * ENTROPY;
@@ -60,9 +65,12 @@ impl Token {
         Self(Value::Labelled(value.into()))
     }
 
-    /// The value of the mark that the holder of this token leaves: no holder has it. The label stays.
-    pub(crate) fn mark(&self) -> Self {
-        Self(Value::Labelled([MARK, self.as_bytes()].concat().into()))
+    /// The value of the mark that the holder of this token leaves: no holder has it. The label stays. Behind the digits
+    /// stands when the work ran, in milliseconds of Unix time.
+    pub(crate) fn mark(&self, ran: &Range<Duration>) -> Self {
+        let (digits, label) = self.as_bytes().split_at(DIGITS);
+        let ran = format!("{}{}-{}", char::from(RAN), ran.start.as_millis(), ran.end.as_millis());
+        Self(Value::Labelled([MARK, digits, ran.as_bytes(), label].concat().into()))
     }
 
     /// Parses the value that a node stores. A mark is no token.
@@ -92,10 +100,23 @@ impl Token {
 
 /// The label in a value that a node stores. A value of another library has none (L2).
 pub(crate) fn label_of(value: &[u8]) -> Option<&str> {
-    let value = value.strip_prefix(MARK).or_else(|| value.strip_prefix(REVOKED)).unwrap_or(value);
-    let (digits, rest) = value.split_at_checked(DIGITS)?;
+    let mark = value.strip_prefix(MARK);
+    let value = mark.or_else(|| value.strip_prefix(REVOKED)).unwrap_or(value);
+    let (digits, mut rest) = value.split_at_checked(DIGITS)?;
+    if mark.is_some() && rest.first() == Some(&RAN) {
+        rest = &rest[rest.iter().position(|byte| *byte == b' ')?..];
+    }
     let text = rest.strip_prefix(b" ").filter(|_| are_digits(digits))?;
     label::parse(text)
+}
+
+/// When the work ran that a mark stands for, in Unix time. The marks of 0.2.0 do not say it.
+pub(crate) fn ran_of(value: &[u8]) -> Option<Range<Duration>> {
+    let rest = value.strip_prefix(MARK).filter(|_| is_mark(value))?.get(DIGITS..)?;
+    let text = rest.strip_prefix(&[RAN])?.split(|byte| *byte == b' ').next()?;
+    let (start, end) = std::str::from_utf8(text).ok()?.split_once('-')?;
+    let time = |text: &str| text.parse().ok().map(Duration::from_millis);
+    Some(time(start)?..time(end)?)
 }
 
 /// Whether a value is that of a mark. The text before the digits keeps it apart from each token, whatever its label.
@@ -145,6 +166,34 @@ mod tests {
         for token in [token(), labelled] {
             assert_eq!(format!("{token:?}"), "Token(..)");
             assert_eq!(Token::parse(token.as_bytes()), Some(token));
+        }
+    }
+
+    #[test]
+    fn a_mark_says_when_its_work_ran_and_keeps_the_label() {
+        const MS: Duration = Duration::from_millis(1);
+        let labelled = token().labelled(&Label::new("done: @1-2 web").unwrap());
+        let mark = |token: &Token| token.mark(&(1_700 * MS..23_000 * MS)).as_bytes().to_vec();
+        let digits = "ab".repeat(20);
+        let bare = format!("done:{digits}@1700-23000");
+        assert_eq!(mark(&token()), bare.as_bytes());
+        assert_eq!(mark(&labelled), format!("{bare} done: @1-2 web").as_bytes());
+        for (value, is_done, label, ran) in [
+            (&*bare, true, None, Some(1_700..23_000)),
+            (&format!("{bare} web-3"), true, Some("web-3"), Some(1_700..23_000)),
+            // Of 0.2.0.
+            (&format!("done:{digits}"), true, None, None),
+            (&format!("done:{digits} @1-2"), true, Some("@1-2"), None),
+            // Of another program, or none.
+            (&format!("done:{digits}@17 web-3"), true, Some("web-3"), None),
+            (&format!("done:{digits}@-1-2"), true, None, None),
+            (&format!("{digits}@1-2 web-3"), false, None, None),
+            (&format!("{digits} @1-2"), false, Some("@1-2"), None),
+            (&format!("revoked:{digits}@1-2 web-3"), false, None, None),
+        ] {
+            let ran = ran.map(|ran: Range<u32>| ran.start * MS..ran.end * MS);
+            let value = value.as_bytes();
+            assert_eq!((is_mark(value), label_of(value), ran_of(value)), (is_done, label, ran));
         }
     }
 

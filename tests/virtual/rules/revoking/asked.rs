@@ -352,6 +352,42 @@ fn a_revoke_without_effect_does_not_say_that_the_holder_has_left() {
     }
 }
 
+/// Its last extension has reached one node, so its keys end one after the other.
+#[test]
+fn a_holder_that_is_dead_has_not_left_when_its_ttl_has_passed() {
+    for others in [0..2, 1..3] {
+        let world = World::complete(3);
+        let client = world.sim.client(0);
+        let guard = world.lock(&seen_by(&world, &client, "holder"));
+        world.advance(3 * SECOND);
+        world.inject(others.clone(), Fault::Down);
+        world.run(guard.extend()).unwrap_err();
+        client.pause(HOUR);
+        world.heal();
+        let admin = pushing(&world, "admin");
+        let revocation = world.run(admin.revoke("r")).unwrap();
+        assert!(revocation.is_effective(), "{revocation}");
+        let leaving = world.run(revocation.until_free(&admin));
+        assert_eq!(leaving, Leaving::Expired, "{others:?}");
+    }
+}
+
+#[test]
+fn a_holder_that_releases_after_a_revoke_has_left() {
+    for reached in 2..=3 {
+        let world = World::complete(3);
+        let guard = held(&world);
+        world.nodes[reached..].iter().for_each(cut_off);
+        let admin = pushing(&world, "admin");
+        let revocation = world.run(admin.revoke("r")).unwrap();
+        world.advance(SECOND);
+        let _ = world.run(guard.release());
+        let leaving = world.run(revocation.until_free(&admin));
+        let Leaving::Left { after } = leaving else { panic!("{reached}: {leaving:?}") };
+        assert!(after >= SECOND && after < 2 * SECOND, "{reached}: {after:?}");
+    }
+}
+
 /// Its record could not be adopted, and the lock would stay until its ttl has passed.
 #[test]
 fn a_holder_that_was_asked_to_leave_has_nothing_to_detach_and_releases() {

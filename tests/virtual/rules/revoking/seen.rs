@@ -159,11 +159,17 @@ fn a_mark_is_seen_as_done_and_can_be_deleted() {
     let manager = world.builder().label("done:web-3").build().unwrap();
     let guard = world.lock(&manager);
     assert!(!see(&world).is_done() && see(&world).label() == Some("done:web-3"));
+    world.advance(3 * SECOND);
+    let ended = Duration::from_micros(world.sim.unix_micros());
     world.run(guard.keep(60 * SECOND)).unwrap();
     let seen = see(&world);
     assert!(seen.is_done() && seen.state() == LockState::Held, "{seen}");
     assert_eq!(seen.label(), Some("done:web-3"));
-    assert_eq!(seen.to_string(), "done by \"done:web-3\" on 3 of 3 nodes, 2 needed, 60.0s left");
+    assert_eq!(seen.to_string(), "done by \"done:web-3\" on 3 of 3 nodes, 2 needed");
+    // To the millisecond, and the same on all nodes.
+    let ran = seen.holders()[0].ran().unwrap();
+    assert_eq!(ran.end.as_millis(), ended.as_millis());
+    assert!((2_999..=3_100).contains(&(ran.end - ran.start).as_millis()), "{ran:?}");
     assert!(times_left(&world).iter().all(|left| *left == Some(60 * SECOND)));
     let held: LockError = world.try_lock(&world.manager()).unwrap_err();
     assert!(held.to_string().starts_with("r: done by \"done:web-3\" on "), "{held}");

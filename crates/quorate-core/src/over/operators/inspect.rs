@@ -162,8 +162,12 @@ impl fmt::Display for Inspection {
                 if !labels.is_empty() {
                     write!(f, "({}) ", labels.join(", "))?;
                 }
-                write!(f, "on {held} of {nodes} nodes, {needed} needed, ")?;
-                write_left(f, self.time_left())?;
+                write!(f, "on {held} of {nodes} nodes, {needed} needed")?;
+                // How long a mark stays says nothing of its work.
+                if !self.is_done() {
+                    f.write_str(", ")?;
+                    write_left(f, self.time_left())?;
+                }
             }
             LockState::Free => write!(f, "free on {free} of {nodes} nodes, {needed} needed")?,
             LockState::Unclear => {

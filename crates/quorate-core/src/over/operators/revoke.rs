@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Holder, Leaves, Revoke, Sighting};
 use crate::error::RevokeError;
+use crate::over::access::Ttl;
 use crate::over::operators::inspect::{Inspection, KeyState, NodeView};
 use crate::resource::{Key, Label};
 use crate::{IntoResource, InvalidResource, LockManager};
@@ -26,7 +27,8 @@ pub struct Revocation {
     found: Inspection,
     how: Revoke,
     key: Key,
-    /// When it was done.
+    /// When it was sent, and when it was done.
+    sent: Instant,
     at: Instant,
 }
 
@@ -39,7 +41,7 @@ pub enum Leaving {
         /// How long after the revoke that was seen.
         after: Duration,
     },
-    /// The holder has not left, and the ttl has passed.
+    /// The holder has not left, and its ttl has passed.
     Expired,
 }
 
@@ -102,7 +104,7 @@ impl Revocation {
             if now >= end {
                 return Leaving::Expired;
             }
-            let is_left = |node: &&NodeView| match &node.state {
+            let is_gone = |node: &NodeView| match &node.state {
                 KeyState::Free => true,
                 KeyState::Held { holder, .. } => !holder.is_revoked() && !self.has_found(holder),
                 KeyState::Read { readers } => {
@@ -110,8 +112,20 @@ impl Revocation {
                 }
                 _ => false,
             };
-            if seen.nodes().iter().filter(is_left).count() >= seen.quorum() {
-                return Leaving::Left { after: now.saturating_duration_since(self.at) };
+            // A key that its node may have forgotten by itself says nothing of the holder.
+            let drift = locks.cluster().config.drift;
+            let may_expire = |node: &NodeView| {
+                let left = self.taken(&node.state)?;
+                Some(self.sent + drift.validity_of(Ttl::of_mark(left)))
+            };
+            let gone = seen.nodes().iter().zip(self.nodes()).filter(|(node, _)| is_gone(node));
+            let ends: Vec<_> = gone.map(|(_, before)| may_expire(before)).collect();
+            if ends.len() >= seen.quorum() {
+                let left = ends.iter().filter(|end| end.is_none_or(|end| now < end)).count();
+                return match left >= seen.quorum() {
+                    true => Leaving::Left { after: now.saturating_duration_since(self.at) },
+                    false => Leaving::Expired,
+                };
             }
             runtime.sleep_until(end.min(now + pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -287,8 +301,9 @@ impl LockManager {
     }
 
     async fn take_away(&self, key: Key, how: Revoke) -> Result<Revocation, RevokeError> {
+        let sent = self.cluster().now();
         let found = self.ask_all(|node| node.revoke(&key, &how)).await;
-        Ok(Revocation { found, how, key, at: self.cluster().now() })
+        Ok(Revocation { found, how, key, sent, at: self.cluster().now() })
     }
 
     /// A mark whose label says who revoked the lock (V6).

@@ -1,10 +1,11 @@
 //! The reply of a node to an inspection.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::resource::{Label, Token, is_mark, is_revoked, label_of};
+use crate::resource::{Label, Token, is_mark, is_revoked, label_of, ran_of};
 
 /// A key that a node keeps: its holder, and how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +76,13 @@ impl Holder {
     #[must_use]
     pub fn is_done(&self) -> bool {
         is_mark(&self.0)
+    }
+
+    /// From when to when the work ran that is [done](Self::is_done), in Unix time by the clock of its machine. `None` without a mark, and
+    /// for one of quorate 0.2.0.
+    #[must_use]
+    pub fn ran(&self) -> Option<Range<Duration>> {
+        ran_of(&self.0)
     }
 
     /// Whether the holder was asked to leave: a revoke has put its mark in place of the value.
