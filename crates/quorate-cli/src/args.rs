@@ -237,12 +237,13 @@ pub(crate) struct Run {
     pub(crate) shell: Option<std::ffi::OsString>,
     #[command(flatten)]
     pub(crate) wait: Wait,
-    /// Exit with 0, and print nothing, if the lock is held by another until the wait ended
+    /// Print nothing, and exit with 0 without -E, if the lock is held by another until the wait ended
     #[arg(long, help_heading = "Waiting")]
     pub(crate) skip: bool,
-    /// The exit code if the lock is held by another until the wait ended
-    #[arg(short = 'E', value_name = "CODE", default_value_t = 75, help_heading = "Waiting")]
-    pub(crate) held_code: u8,
+    /// The exit code if the lock is held by another until the wait ended. Default: 75, or 0 with --skip and --once-per. With
+    /// --once-per, DONE is that of a period that is done: 0 by default
+    #[arg(short = 'E', value_name = "CODE[,DONE]", value_parser = held_codes, help_heading = "Waiting")]
+    pub(crate) held_codes: Option<(u8, Option<u8>)>,
     /// Hold the locks for reading: beside other readers, and not beside a lock
     #[arg(long, conflicts_with_all = ["fenced", "once_per", "permits"], help_heading = "Holding")]
     pub(crate) read: bool,
@@ -277,6 +278,15 @@ pub(crate) enum Calendar {
     Day,
     Week,
     Month,
+}
+
+/// The exit code for what runs, and the one for what is done.
+fn held_codes(text: &str) -> Result<(u8, Option<u8>), String> {
+    let code = |text: &str| text.parse().map_err(|error| format!("{text}: {error}"));
+    match text.split_once(',') {
+        Some((held, done)) => Ok((code(held)?, Some(code(done)?))),
+        None => Ok((code(text)?, None)),
+    }
 }
 
 fn period(text: &str) -> Result<Period, String> {

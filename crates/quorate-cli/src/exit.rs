@@ -33,11 +33,13 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) text: String,
+    /// What holds the lock is the mark of work that is done.
+    pub(crate) is_done: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, text: impl Display) -> Self {
-        Self { code, text: text.to_string() }
+        Self { code, text: text.to_string(), is_done: false }
     }
 
     pub(crate) fn usage(text: impl Display) -> Self {
@@ -65,7 +67,11 @@ impl From<LockError> for Failure {
             _ if error.is_permanent() => PERMANENT,
             _ => NO_QUORUM,
         };
-        Self::new(code, error)
+        let is_done = match &error {
+            LockError::Held(failure) => failure.is_done(),
+            _ => false,
+        };
+        Self { is_done, ..Self::new(code, error) }
     }
 }
 
@@ -109,7 +115,7 @@ mod tests {
             (Errno::AGAIN, "(os error 11): raise ulimit -u"),
             (Errno::NOMEM, "(os error 12)"),
         ] {
-            let Failure { code, text } = io::Error::from(errno).into();
+            let Failure { code, text, .. } = io::Error::from(errno).into();
             assert!(code == 71 && text.ends_with(tip), "{code}: {text}");
         }
     }

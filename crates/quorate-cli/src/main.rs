@@ -90,7 +90,7 @@ fn main() -> ExitCode {
 
 /// Says why there is no result, and ends with the exit code.
 fn end(result: Result<u8, Failure>) -> ExitCode {
-    let code = result.unwrap_or_else(|Failure { code, text }| {
+    let code = result.unwrap_or_else(|Failure { code, text, .. }| {
         if !text.is_empty() {
             say::line(text);
         }

@@ -20,6 +20,9 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 
 /// Runs the command, and returns the exit code.
 pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
+    if let (Some((_, Some(_))), None) = (run.held_codes, run.once_per) {
+        return Err(Failure::usage("-E CODE,DONE needs --once-per"));
+    }
     let kill_after = kill_after(run)?;
     let names = names(&run.names, run.permits, run.once_per)?;
     let names: Vec<String> = names.into_iter().map(|name| name.text).collect();
@@ -29,14 +32,21 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
     if common.verbose {
         say::line(report);
     }
-    let Err(Failure { code: HELD, text }) = result else { return result };
-    if !run.skip && (run.once_per.is_none() || run.again) {
-        return Err(Failure::new(run.held_code, text));
+    let Err(Failure { code: HELD, text, is_done }) = result else { return result };
+    let is_skipped = run.skip || (run.once_per.is_some() && !run.again);
+    let code = match run.held_codes {
+        Some((_, done)) if is_done && run.once_per.is_some() => done.unwrap_or(0),
+        Some((held, _)) => held,
+        None if is_skipped => 0,
+        None => HELD,
+    };
+    if !is_skipped {
+        return Err(Failure::new(code, text));
     }
     if common.verbose {
         say::line(format!("skipped: {text}"));
     }
-    Ok(0)
+    Ok(code)
 }
 
 /// How long the command has to stop: at most a third of the validity (X1), in whole milliseconds.

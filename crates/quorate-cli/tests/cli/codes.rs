@@ -135,7 +135,7 @@ fn scenarios(errors: Errors) {
         (good, "run --no-wait -E 0 held -c 'echo ran >> ran'", None, 0, "held by"),
         (good, "run --no-wait -E 255 held -c 'echo ran >> ran'", None, 255, "held by"),
         (good, "run --no-wait --skip held -c 'echo ran >> ran'", None, 0, ""),
-        (good, "run --wait 1s --skip -E 3 held -c 'echo ran >> ran'", None, 0, ""),
+        (good, "run --wait 1s --skip -E 3 held -c 'echo ran >> ran'", None, 3, ""),
         (good, "lock --no-wait held", None, 75, "held by"),
         (good, &done, None, 0, ""),
         // The nodes.
@@ -191,6 +191,8 @@ fn scenarios(errors: Errors) {
         (good, "run --ttl 30s --kill-after 10s NAME -- true", None, 64, "at most 9.732s"),
         (good, "run --wait 1s --no-wait NAME -- true", None, 64, "--no-wait"),
         (good, "run -E 256 NAME -- true", None, 64, "256"),
+        (good, "run -E 1,256 NAME -- true", None, 64, "256"),
+        (good, "run -E 1,2 NAME -- true", None, 64, "-E CODE,DONE needs --once-per"),
         (good, "run -c true NAME -- true", None, 64, "-c"),
         (good, "run --label '' NAME -- true", None, 64, "label"),
         (good, "run --once-per 1ms NAME -- true", None, 64, "period"),

@@ -249,11 +249,14 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
     assert!(skipped.err.contains(": held by \"db-1\" on "), "{skipped:?}");
     let again = job(&["--again"]);
     assert!(again.code() == Some(75) && again.err.contains("held by \"db-1\""), "{again:?}");
-    find(&["free", "--now", "--yes", "job"], held, 0);
+    // What runs is named, and left alone: a name that is free is not all.
+    let left = find(&["free", "--now", "--yes", "job"], held, 75);
+    assert!(left.contains("\njob: nothing was done. Free what runs by its name: job@"), "{left}");
     assert!(running.is_running());
     running.signal(Signal::TERM);
     running.done();
 
+    let begun = UNIX_EPOCH.elapsed().unwrap().as_secs();
     job(&[]).assert_silent();
     job(&[]).assert_silent();
     assert_eq!(count(), 1);
@@ -267,12 +270,25 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
     let ends = Command::new("date").args(["-u", "-d", &next, "+%FT%TZ"]).output().unwrap();
     assert_eq!(until, String::from_utf8(ends.stdout).unwrap().trim_end());
     assert!(by.starts_with("\"web-3\" on "), "{one}");
+    // It has one end, that of the period, and says when the command ran.
+    assert!(!one.contains(" left"), "{one}");
+    let (_, ran) = one.trim_end().split_once(", ran from ").expect("when it ran");
+    let times: Vec<&str> = ran.split(" to ").collect();
+    let seconds = |time: &str| {
+        humantime::parse_rfc3339(time).unwrap().duration_since(UNIX_EPOCH).unwrap().as_secs()
+    };
+    let seen =
+        [begun, seconds(times[0]), seconds(times[1]), UNIX_EPOCH.elapsed().unwrap().as_secs()];
+    assert!(seen.is_sorted(), "{one}: {seen:?}");
     let told: Value =
         serde_json::from_str(&find(&["inspect", "job", "--json"], "\"done\"", 1)).unwrap();
     assert_eq!(
         (&told["locks"][1]["name"], &told["locks"][1]["state"]),
         (&name.into(), &"done".into())
     );
+    let mark = &told["locks"][1];
+    assert_eq!((&mark["began"], &mark["ended"]), (&times[0].into(), &times[1].into()));
+    assert_eq!(mark["until"], until);
     let skipped = job(&["-v"]);
     assert!(
         skipped.err.contains(&format!("skipped: {name}: done by \"web-3\" on ")),
@@ -287,6 +303,38 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
         job(&[]).assert_silent();
         assert_eq!(count(), runs, "{words:?}");
     }
+}
+
+/// So that a script tells what was done here, what is done, and what still runs elsewhere, and may fail.
+#[test]
+fn once_per_the_exit_code_tells_what_is_done_from_what_runs() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let addresses = &nodes.addresses();
+    let words = ["run", "--once-per", LONG_PERIOD];
+    let code = |options: &[&str]| {
+        let fails = ["job", "-c", "exit 1"];
+        let done = run(dir, addresses, &[&words[..], options, &fails].concat());
+        assert_eq!((&*done.out, &*done.told()), ("", ""), "{options:?}");
+        done.code().unwrap()
+    };
+    let holds = "echo > started; while [ ! -e go ] && [ -e here ]; do sleep 0.02; done";
+    let words_here = [&words[..], &["-E", "10,11", "job", "-c", holds]].concat();
+    let mut running = start(dir, addresses, &words_here);
+    dir.wait_for("started");
+    for (options, expected) in
+        [(&[][..], 0), (&["-E", "10"], 10), (&["-E", "10,11"], 10), (&["-E", "0,11"], 0)]
+    {
+        assert_eq!(code(options), expected, "{options:?}, while it runs");
+        assert_eq!(code(&[options, &["--skip"]].concat()), expected, "{options:?}");
+    }
+    dir.write("go", "");
+    assert_eq!(running.done().code(), Some(0), "done here");
+    for (options, expected) in
+        [(&[][..], 0), (&["-E", "10"], 0), (&["-E", "10,11"], 11), (&["-E", "0,11"], 11)]
+    {
+        assert_eq!(code(options), expected, "{options:?}, once it is done");
+    }
+    assert_eq!(code(&["-E", "10,11", "--again"]), 1, "it runs once more");
 }
 
 /// Each name that is free adds some 240 others.
