@@ -13,7 +13,7 @@ use quorate_tests::Nodes;
 use rustix::process::Signal;
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::support::{Dir, Done, QUORATE, Started, keys_left, run, with_nodes, with_quorum};
+use crate::support::{Dir, Done, QUORATE, Started, keys_left, run, take, with_nodes, with_quorum};
 
 const README: &str = include_str!("../../../../README.md");
 const PAGE: &str = include_str!("../../../quorate/docs/command.md");
@@ -51,11 +51,15 @@ fn install(dir: &Dir, names: &[&str]) {
 }
 
 fn sh(dir: &Dir, nodes: &Nodes, script: &str) -> Done {
+    start_sh(dir, nodes, script).done()
+}
+
+fn start_sh(dir: &Dir, nodes: &Nodes, script: &str) -> Started {
     let folder = Path::new(QUORATE).parent().unwrap().display();
     let path = format!("{}:{folder}:{}", dir.path().display(), std::env::var("PATH").unwrap());
     let mut command = Command::new("sh");
     command.args(["-c", script]).env("PATH", path);
-    Started::spawn(with_nodes(command, dir, &nodes.addresses()), dir).done()
+    Started::spawn(with_nodes(command, dir, &nodes.addresses()), dir)
 }
 
 #[test]
@@ -93,6 +97,75 @@ fn a_pipeline_that_has_lost_its_lock_does_not_go_on() {
     assert_eq!((done.code(), &*dir.read("ran")), (Some(79), "build\n"), "{done:?}");
 }
 
+/// A step fails, or the lock is another's: the lock is as it was before, and no record is left.
+#[test]
+fn a_pipeline_that_fails_leaves_neither_its_lock_nor_its_record() {
+    let (nodes, text) = (&Nodes::start(3), &script(PAGE, "quorate extend"));
+    for (fails, ran, code) in [("build", "build\n", 3), ("publish", "build\npublish\n", 3)] {
+        let dir = &Dir::new();
+        let work = format!("#!/bin/sh\necho \"$*\" >> ran\n[ $1 != {fails} ] || exit {code}\n");
+        dir.write("work", &work);
+        fs::set_permissions(dir.file("work"), fs::Permissions::from_mode(0o755)).unwrap();
+        let done = sh(dir, nodes, text);
+        assert_eq!((done.code(), &*dir.read("ran")), (Some(code), ran), "{done:?}");
+        assert!(!dir.file("record").exists(), "{fails}");
+        assert_eq!(keys_left(nodes), [], "{fails}");
+    }
+    let dir = &Dir::new();
+    install(dir, &["work"]);
+    take(nodes, "deploy");
+    // Left by somebody else.
+    dir.write("record", "another record");
+    let done = sh(dir, nodes, &text.replace("quorate lock", "quorate lock --no-wait"));
+    assert_eq!((done.code(), &*dir.read("ran")), (Some(75), ""), "{done:?}");
+    assert!(!dir.file("record").exists());
+    assert_eq!(nodes.keys_left().len(), 3);
+}
+
+/// A signal ends it in the middle of a step.
+#[test]
+fn a_pipeline_that_is_ended_leaves_neither_its_lock_nor_its_record() {
+    let (nodes, text) = (&Nodes::start(3), &script(PAGE, "quorate extend"));
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let dir = &Dir::new();
+        let work = "#!/bin/sh\necho \"$*\" >> ran\nwhile [ -e here ] && [ ! -e go ]; do sleep 0.02; done\n";
+        dir.write("work", work);
+        fs::set_permissions(dir.file("work"), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut pipeline = start_sh(dir, nodes, text);
+        dir.wait_for("ran");
+        pipeline.signal(signal);
+        dir.write("go", "");
+        let done = pipeline.done();
+        assert_eq!((done.code(), &*dir.read("ran")), (Some(1), "build\n"), "{signal:?}: {done:?}");
+        assert!(!dir.file("record").exists(), "{signal:?}");
+        assert_eq!(keys_left(nodes), [], "{signal:?}");
+    }
+}
+
+/// The monitor hears of a day that is done, on each machine: not while the job runs elsewhere, and not when it has failed.
+#[test]
+fn the_ping_of_the_page_says_that_the_day_is_done() {
+    let nodes = &Nodes::start(3);
+    let page = script(PAGE, "ping-monitor");
+    let cron = page.lines().find(|line| line.contains("ping-monitor")).unwrap();
+    let (dir, other) = (&Dir::new(), &Dir::new());
+    for dir in [dir, other] {
+        install(dir, &["backup-all", "ping-monitor"]);
+    }
+    let other_code = || with_quorum(|| sh(other, nodes, cron)).code();
+    let work = "#!/bin/sh\necho > started\nuntil [ -e go ] || [ ! -e here ]; do sleep 0.02; done\nexit 1\n";
+    dir.write("backup-all", work);
+    let mut running = start_sh(dir, nodes, cron);
+    dir.wait_for("started");
+    assert_eq!((other_code(), &*other.read("ran")), (Some(75), ""), "it runs elsewhere");
+    dir.write("go", "");
+    assert_eq!((running.done().code(), &*dir.read("ran")), (Some(1), ""), "it has failed");
+    assert_eq!((other_code(), &*other.read("ran")), (Some(0), "backup-all \nping-monitor \n"));
+    // The first machine calls again.
+    sh(dir, nodes, cron).assert_silent();
+    assert_eq!(dir.read("ran"), "ping-monitor \n");
+}
+
 #[test]
 fn the_scripts_of_the_page_run() {
     let nodes = &Nodes::start(3);
@@ -108,6 +181,7 @@ fn the_scripts_of_the_page_run() {
                 "publish.sh",
                 "work",
                 "backup-all",
+                "ping-monitor",
                 "backup-one-host",
             ],
         );
@@ -125,7 +199,7 @@ fn the_scripts_of_the_page_run() {
 fn the_record_of_the_page_is_for_nobody_else() {
     let (dir, nodes) = (&Dir::new(), &Nodes::start(3));
     install(dir, &["work"]);
-    sh(dir, nodes, &script(PAGE, "> record").replace("rm record", "")).assert_silent();
+    sh(dir, nodes, &script(PAGE, "> record").replace("rm -f record", "true")).assert_silent();
     let mode = fs::metadata(dir.file("record")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
