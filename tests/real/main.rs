@@ -16,6 +16,7 @@ mod events;
 mod every_future;
 mod examples;
 mod failover;
+mod far;
 mod faults;
 mod groups;
 mod guard;

@@ -85,7 +85,7 @@ _quorate() {
 
     case "${cmd}" in
         quorate)
-            opts="-q -v -h -V --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help --version run inspect free nodes lock extend release help"
+            opts="-q -v -h -V --nodes --nodes-file --tls-ca --tls-cert --tls-key --connect-timeout --node-timeout --prefix --guard-max-ttl --group --quiet --verbose --help --version run inspect free nodes lock extend release help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -111,6 +111,14 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --prefix)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -131,7 +139,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__extend)
-            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
+            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --connect-timeout --node-timeout --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -157,6 +165,14 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --prefix)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -177,7 +193,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__free)
-            opts="-q -v -h --permits --once-per --label --now --no-wait --yes --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
+            opts="-q -v -h --permits --once-per --label --now --no-wait --yes --nodes --nodes-file --tls-ca --tls-cert --tls-key --connect-timeout --node-timeout --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -212,6 +228,14 @@ _quorate() {
                     return 0
                     ;;
                 --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -361,7 +385,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__inspect)
-            opts="-q -v -h --permits --once-per --json --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
+            opts="-q -v -h --permits --once-per --json --nodes --nodes-file --tls-ca --tls-cert --tls-key --connect-timeout --node-timeout --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -395,6 +419,14 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --prefix)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -415,7 +447,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__lock)
-            opts="-q -v -h --wait --no-wait --ttl --fenced --label --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
+            opts="-q -v -h --wait --no-wait --ttl --fenced --label --nodes --nodes-file --tls-ca --tls-cert --tls-key --connect-timeout --node-timeout --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -453,6 +485,14 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --prefix)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -473,7 +513,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__nodes)
-            opts="-q -v -h --json --wait --max-ttl --accept --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
+            opts="-q -v -h --json --wait --max-ttl --accept --nodes --nodes-file --tls-ca --tls-cert --tls-key --connect-timeout --node-timeout --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -507,6 +547,14 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --prefix)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -527,7 +575,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__release)
-            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
+            opts="-q -v -h --nodes --nodes-file --tls-ca --tls-cert --tls-key --connect-timeout --node-timeout --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -553,6 +601,14 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --prefix)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -573,7 +629,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__run)
-            opts="-c -E -q -v -h --wait --no-wait --skip --read --permits --once-per --again --ttl --fenced --label --kill-after --nodes --nodes-file --tls-ca --tls-cert --tls-key --prefix --guard-max-ttl --group --quiet --verbose --help"
+            opts="-c -E -q -v -h --wait --no-wait --skip --read --permits --once-per --again --ttl --fenced --label --kill-after --nodes --nodes-file --tls-ca --tls-cert --tls-key --connect-timeout --node-timeout --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -628,6 +684,14 @@ _quorate() {
                     return 0
                     ;;
                 --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

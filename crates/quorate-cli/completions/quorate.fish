@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_quorate_global_optspecs
-    string join \n nodes= nodes-file= tls-ca= tls-cert= tls-key= prefix= guard-max-ttl= group= q/quiet v/verbose h/help V/version
+    string join \n nodes= nodes-file= tls-ca= tls-cert= tls-key= connect-timeout= node-timeout= prefix= guard-max-ttl= group= q/quiet v/verbose h/help V/version
 end
 
 function __fish_quorate_needs_command
@@ -29,6 +29,8 @@ complete -c quorate -n "__fish_quorate_needs_command" -l nodes-file -d 'A file w
 complete -c quorate -n "__fish_quorate_needs_command" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
 complete -c quorate -n "__fish_quorate_needs_command" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
 complete -c quorate -n "__fish_quorate_needs_command" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
+complete -c quorate -n "__fish_quorate_needs_command" -l connect-timeout -d 'How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it takes four round trips, with TLS five' -r
+complete -c quorate -n "__fish_quorate_needs_command" -l node-timeout -d 'How long one call to a node may take, up to half of the validity of a lock. Default: a tenth of the ttl, at most 500ms' -r
 complete -c quorate -n "__fish_quorate_needs_command" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_needs_command" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_needs_command" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
@@ -57,6 +59,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes-file -d 'A
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l connect-timeout -d 'How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it takes four round trips, with TLS five' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l node-timeout -d 'How long one call to a node may take, up to half of the validity of a lock. Default: a tenth of the ttl, at most 500ms' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
@@ -75,6 +79,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l nodes-file -
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l connect-timeout -d 'How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it takes four round trips, with TLS five' -r
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l node-timeout -d 'How long one call to a node may take, up to half of the validity of a lock. Default: a tenth of the ttl, at most 500ms' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
@@ -90,6 +96,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand free" -l nodes-file -d '
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l connect-timeout -d 'How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it takes four round trips, with TLS five' -r
+complete -c quorate -n "__fish_quorate_using_subcommand free" -l node-timeout -d 'How long one call to a node may take, up to half of the validity of a lock. Default: a tenth of the ttl, at most 500ms' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
@@ -106,6 +114,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l nodes-file -d 
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l connect-timeout -d 'How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it takes four round trips, with TLS five' -r
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l node-timeout -d 'How long one call to a node may take, up to half of the validity of a lock. Default: a tenth of the ttl, at most 500ms' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
@@ -122,6 +132,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand lock" -l nodes-file -d '
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l connect-timeout -d 'How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it takes four round trips, with TLS five' -r
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -l node-timeout -d 'How long one call to a node may take, up to half of the validity of a lock. Default: a tenth of the ttl, at most 500ms' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
@@ -135,6 +147,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand extend" -l nodes-file -d
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l connect-timeout -d 'How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it takes four round trips, with TLS five' -r
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -l node-timeout -d 'How long one call to a node may take, up to half of the validity of a lock. Default: a tenth of the ttl, at most 500ms' -r
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
@@ -146,6 +160,8 @@ complete -c quorate -n "__fish_quorate_using_subcommand release" -l nodes-file -
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l tls-ca -d 'A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l tls-cert -d 'A file with the certificate (PEM) to show to nodes with TLS' -r -F
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l tls-key -d 'A file with the key (PEM) of --tls-cert' -r -F
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l connect-timeout -d 'How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it takes four round trips, with TLS five' -r
+complete -c quorate -n "__fish_quorate_using_subcommand release" -l node-timeout -d 'How long one call to a node may take, up to half of the validity of a lock. Default: a tenth of the ttl, at most 500ms' -r
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l prefix -d 'Text before the name of each lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r

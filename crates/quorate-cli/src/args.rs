@@ -62,6 +62,13 @@ pub(crate) struct Common {
     /// One of these is an option, not a variable
     #[arg(skip)]
     pub(crate) wants_tls: bool,
+    /// How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it takes four round trips, with TLS
+    /// five
+    #[arg(long, value_name = "DURATION", default_value = "1s", global = true, env = "QUORATE_CONNECT_TIMEOUT", value_parser = connect_timeout)]
+    pub(crate) connect_timeout: Duration,
+    /// How long one call to a node may take, up to half of the validity of a lock. Default: a tenth of the ttl, at most 500ms
+    #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_NODE_TIMEOUT", value_parser = parse_duration)]
+    pub(crate) node_timeout: Option<Duration>,
     /// Text before the name of each lock
     #[arg(long, value_name = "TEXT", global = true, env = "QUORATE_PREFIX")]
     pub(crate) prefix: Option<String>,
@@ -311,3 +318,13 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// What there is.
 const PERIODS: &str = "A period is a duration from 1s to 1day, counted from 1970 in UTC; or of the calendar: 1week \
     (Monday to Sunday) or 1month in UTC, local-day, local-week or local-month in the time zone of this machine";
+
+/// How long a connect may take.
+fn connect_timeout(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_millis(50)..=Duration::from_secs(60);
+    let timeout = parse_duration(text).map_err(|error| error.to_string())?;
+    match bounds.contains(&timeout) {
+        true => Ok(timeout),
+        false => Err("a connect may take from 50ms to 1m".to_owned()),
+    }
+}

@@ -29,6 +29,10 @@ pub(crate) fn open(
     let label = label.map_or_else(own_label, str::to_owned);
     let prefix = common.prefix.clone().unwrap_or_default();
     let builder = LockManager::builder(nodes(common)?).ttl(ttl).label(label).key_prefix(prefix);
+    let builder = match common.node_timeout {
+        Some(timeout) => builder.node_timeout(timeout),
+        None => builder,
+    };
     let built = match guard(common) {
         Some(guard) => builder.restart_guard(guard).build(),
         None => builder.build(),
@@ -57,7 +61,8 @@ fn guard(common: &Common) -> Option<RestartGuard> {
 fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
     warn(common);
     let latest = Latest { common: common.clone(), read: Mutex::default() };
-    let builder = quorate::redis::builder().tls(certificates(common)?);
+    let builder = quorate::redis::builder().connect_timeout(common.connect_timeout);
+    let builder = builder.tls(certificates(common)?);
     let mut builder = builder.when_refused(move |name| ready(latest.ask(&name)));
     builder = match &common.group {
         Some(group) if common.is_new_group => builder.new_group(group),

@@ -9,9 +9,11 @@ const RUN: &str = "`quorate run NAME -- COMMAND`: the command and its options st
 pub(crate) fn with_tip(mut error: Error) -> Error {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let is_run = text(ContextKind::Usage).contains("quorate run");
-    let tip = match (error.kind(), &*text(ContextKind::InvalidArg)) {
-        // As other commands have it.
+    let argument = text(ContextKind::InvalidArg);
+    let tip = match (error.kind(), &*argument) {
+        // As other commands have it. Our timeouts of that kind are others.
         (ErrorKind::UnknownArgument, "--timeout" | "-w" | "-n") => {
+            error.remove(ContextKind::SuggestedArg);
             "see --wait and --no-wait of `run` and `lock`"
         }
         (ErrorKind::InvalidSubcommand, _) => RUN,

@@ -5,6 +5,7 @@
 mod addresses;
 mod codes;
 mod descriptors;
+mod far;
 mod free;
 mod group;
 mod hints;

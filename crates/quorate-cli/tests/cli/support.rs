@@ -17,7 +17,9 @@ pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
 pub(crate) const LONG_PERIOD: &str = "1month";
 
 /// The defaults of options.
-pub(crate) const VARIABLES: [&str; 6] = [
+pub(crate) const VARIABLES: [&str; 8] = [
+    "QUORATE_CONNECT_TIMEOUT",
+    "QUORATE_NODE_TIMEOUT",
     "QUORATE_PREFIX",
     "QUORATE_GUARD_MAX_TTL",
     "QUORATE_GROUP",
