@@ -83,7 +83,12 @@ impl Purpose {
                 let name = format!("{CLIENT_NAME}:watches");
                 let mut replies = connection.send(vec![set_name(&name), track(false)]).await;
                 let told = read(replies.pop().unwrap_or_else(no_reply));
-                told.map_err(|error| because("this node cannot watch keys", &error))?;
+                told.map_err(|error| {
+                    let error = because("this node cannot watch keys", &error);
+                    // In words of its own, as a proxy has them.
+                    let is_lack = error.kind() == BackendErrorKind::Other;
+                    if is_lack { BackendError::unsupported(error.to_string()) } else { error }
+                })?;
                 Ok(Features::new(Ok(By::Sha)))
             }
         }
