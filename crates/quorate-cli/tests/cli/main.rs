@@ -9,6 +9,7 @@ mod far;
 mod free;
 mod group;
 mod hints;
+mod inherited;
 mod labels;
 mod lease;
 mod nodes;

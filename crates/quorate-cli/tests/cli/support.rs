@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, process};
 
+use crate::inherited;
 use quorate_tests::wait::eventually;
 use quorate_tests::{Nodes, RedisServer, Reply};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process, test_kill_process_group};
@@ -80,9 +81,7 @@ pub(crate) fn quorate(dir: &Dir, addresses: &[String]) -> Command {
 
 /// A program that runs `quorate`, with these nodes in its environment. It is not in the foreground of the test's terminal.
 pub(crate) fn with_nodes(mut command: Command, dir: &Dir, addresses: &[String]) -> Command {
-    for name in VARIABLES.into_iter().chain(["QUORATE_FENCING_TOKEN"]) {
-        command.env_remove(name);
-    }
+    inherited::settle(&mut command);
     // `setsid` leaves that terminal by itself. The leader of a group would have to fork.
     if command.get_program() != "setsid" {
         command.process_group(0);
