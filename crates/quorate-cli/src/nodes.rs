@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::ready;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{env, fs};
 
@@ -60,10 +60,12 @@ fn guard(common: &Common) -> Option<RestartGuard> {
 /// A node for each address.
 fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
     warn(common);
-    let latest = Latest { common: common.clone(), read: Mutex::default() };
+    let certificates = certificates(common)?;
+    let latest = Arc::new(Latest { common: common.clone(), read: Mutex::default() });
+    let asked = Arc::clone(&latest);
     let builder = quorate::redis::builder().connect_timeout(common.connect_timeout);
-    let builder = builder.tls(certificates(common)?);
-    let mut builder = builder.when_refused(move |name| ready(latest.ask(&name)));
+    let builder = builder.tls(certificates.clone());
+    let mut builder = builder.when_refused(move |name| ready(asked.ask(&name)));
     builder = match &common.group {
         Some(group) if common.is_new_group => builder.new_group(group),
         Some(group) => builder.group(group),
@@ -78,6 +80,9 @@ fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
             ConnectError::InvalidCertificates { .. } => Failure::usage(error),
             _ => Failure::new(PERMANENT, format!("{place}{error}{marks}")),
         })?);
+        if let Ok(dial) = address.as_str().into_dial() {
+            latest.note(dial.node_name(), address.clone(), &certificates);
+        }
         let scheme = address.to_ascii_lowercase();
         has_tls |= scheme.starts_with("rediss") || scheme.starts_with("valkeys");
     }
@@ -117,13 +122,17 @@ impl Latest {
         let mut dials = addresses
             .filter_map(|(_, address)| Some((address.as_str().into_dial().ok()?, address)));
         let (dial, address) = dials.find(|(dial, _)| dial.node_name() == name)?;
-        let TlsCertificates { client_tls, root_cert } = &certificates;
+        let dial = dial.with_certificates(&certificates).ok()?;
+        self.note(name, address, &certificates).then_some(dial)
+    }
+
+    /// Notes what was read of a node. Whether that is something else than before.
+    fn note(&self, name: &str, address: String, certificates: &TlsCertificates) -> bool {
+        let TlsCertificates { client_tls, root_cert } = certificates;
         let pair = |tls: &ClientTlsConfig| [tls.client_cert.clone(), tls.client_key.clone()];
         let read = (address, root_cert.clone(), client_tls.as_ref().map(pair));
-        let dial = dial.with_certificates(&certificates).ok()?;
         let mut all = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = all.insert(name.to_owned(), read.clone());
-        before.is_none_or(|before| before != read).then_some(dial)
+        all.insert(name.to_owned(), read.clone()).is_none_or(|before| before != read)
     }
 }
 

@@ -38,7 +38,7 @@
 //!   those of the lock manager. [`Builder::connect_timeout`] limits connecting only. A connection is over when its
 //!   oldest command has had no reply for 10 s and nothing else came ([`Builder::reply_limit`]). TCP notices a peer
 //!   that vanished after about ten seconds.
-//! - *Each address of a name.* The next one is tried when one has failed, or 250 ms later. A name
+//! - *Each address of a name.* The next one is tried when one has failed, or 100 ms later. A name
 //!   is looked up at each connect, on a thread that no runtime waits for at its end. A name that
 //!   stands for several servers is no node.
 //! - *No plaintext by mistake.* `rediss://` without a TLS feature is an error, not a warning.

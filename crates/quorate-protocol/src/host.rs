@@ -40,7 +40,7 @@ impl<'a> Host<'a> {
     /// Connects by `connect` to the first of its addresses where that works.
     ///
     /// An address is tried when the one before has failed, or has taken its part of `limit`, at
-    /// most 250 ms. So an address that is dead costs little. The name is looked up on a thread of
+    /// most 100 ms. So an address that is dead costs little. The name is looked up on a thread of
     /// its own, which no runtime waits for at its end, as it would for the system's look-up in its
     /// pool.
     ///
@@ -172,7 +172,7 @@ fn unknown(text: &str) -> BackendError {
 }
 
 /// For how long an address is tried alone, before the next one is tried beside it (RFC 8305).
-const LEAD: Duration = Duration::from_millis(250);
+const LEAD: Duration = Duration::from_millis(100);
 
 /// For how long a server is silent to a client that speaks TLS before it is asked without.
 const SILENT_TLS: Duration = Duration::from_millis(300);
@@ -225,12 +225,12 @@ mod tests {
     async fn each_address_of_a_name_is_tried_and_one_that_is_dead_costs_its_part() {
         for (port, (list, limit, expected, after)) in (1..).zip([
             (&[9][..], 1000, Ok(9), 0),
-            (&[7, 9], 1000, Ok(9), 250),
-            (&[7, 9], 200, Ok(9), 100),
-            (&[7, 7, 7, 7, 9], 1000, Ok(9), 800),
+            (&[7, 9], 1000, Ok(9), 100),
+            (&[7, 9], 150, Ok(9), 75),
+            (&[7, 7, 7, 7, 9], 1000, Ok(9), 400),
             (&[1, 9], 1000, Ok(9), 1),
             (&[8, 7, 7], 1000, Ok(8), 300),
-            (&[8, 9], 1000, Ok(9), 250),
+            (&[8, 9], 1000, Ok(9), 100),
             (&[8, 7], 1000, Ok(8), 300),
             (&[1, 3, 4], 1000, Err("4"), 8),
             (&[1, 2, 4], 1000, Err("2"), 7),

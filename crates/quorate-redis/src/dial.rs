@@ -33,7 +33,7 @@ pub struct RedisDial {
     /// Of a node in a group of clients.
     pub(crate) member: Option<Member>,
     /// What is asked when the login or a certificate is refused.
-    pub(crate) again: Option<Again<RedisDial>>,
+    pub(crate) again: Option<Again<Self>>,
 }
 
 /// What a node can be made of: a URL, redis-rs' own settings, or a client.

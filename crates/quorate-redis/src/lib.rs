@@ -31,7 +31,7 @@
 //! 25 ms to 1 s, and calls fail at once with the reason.
 //!
 //! A host name is looked up at each connect, on a thread that no runtime waits for at its end. All
-//! of its addresses are tried: the next one when one has failed, or 250 ms later. A name that
+//! of its addresses are tried: the next one when one has failed, or 100 ms later. A name that
 //! stands for several servers is no node.
 //!
 //! A call is pending as long as the node may still execute it. The manager has deadlines of its own. A
