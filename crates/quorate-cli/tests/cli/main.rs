@@ -29,4 +29,5 @@ mod support;
 mod terminal;
 mod tls;
 mod typing;
+mod unlike;
 mod warnings;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use futures_util::TryFutureExt as _;
+use futures_util::future::select_all;
+use futures_util::{FutureExt as _, TryFutureExt as _};
 use pin_project::pin_project;
 
 use crate::algorithm::fence::FencingToken;
@@ -147,8 +148,24 @@ impl Lease {
     }
 
     /// The same, with what the future returned if it was ready by then.
-    pub(crate) fn run_to_end<F: Future>(&self, future: F) -> Run<F> {
-        Run { future: Some(future), lost: Box::pin(self.lost()), lease: self.clone() }
+    pub(crate) fn run_to_end<F: Future>(&self, future: F) -> Run<F, [Self; 1]> {
+        Self::run_under([self.clone()], future)
+    }
+
+    /// The same under several leases, of which the first that ends is the end.
+    pub(crate) fn run_under<F: Future, L: AsRef<[Self]>>(leases: L, future: F) -> Run<F, L> {
+        Run { future: Some(future), lost: Self::first_lost(leases.as_ref()), leases }
+    }
+
+    /// Resolves when the first of these leases has ended, and says why.
+    pub(crate) fn first_lost(leases: &[Self]) -> BoxFuture<'static, LeaseEnd> {
+        match leases {
+            [one] => Box::pin(one.lost()),
+            several => {
+                let ends = several.iter().map(|lease| Box::pin(lease.lost()));
+                Box::pin(select_all(ends).map(|(end, ..)| end))
+            }
+        }
     }
 
     pub(crate) const fn attempt(&self) -> &Arc<Attempt> {
@@ -166,17 +183,17 @@ impl Lease {
     }
 }
 
-/// A future that ends with its lease.
+/// A future that ends with the first of its leases.
 #[pin_project]
-pub(crate) struct Run<F> {
+pub(crate) struct Run<F, L> {
     /// `None` once it has ended or was stopped.
     #[pin]
     future: Option<F>,
     lost: BoxFuture<'static, LeaseEnd>,
-    lease: Lease,
+    leases: L,
 }
 
-impl<F: Future> Future for Run<F> {
+impl<F: Future, L: AsRef<[Lease]>> Future for Run<F, L> {
     type Output = Result<F::Output, (LeaseEnd, Option<F::Output>)>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -191,7 +208,8 @@ impl<F: Future> Future for Run<F> {
         }
         let value = ready!(future.poll(context));
         this.future.set(None);
-        Poll::Ready(match this.lease.check() {
+        // A future may block its thread beyond the end.
+        Poll::Ready(match this.leases.as_ref().iter().try_for_each(Lease::check) {
             Ok(_) => Ok(value),
             Err(reason) => Err((reason, Some(value))),
         })

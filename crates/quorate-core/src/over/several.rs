@@ -3,16 +3,15 @@
 //! A request that holds one permit and waits for the next can block another one that does the same, and then neither ends.
 //! So a lock of their own stands around the parts: a request has it from before its first part until its last one.
 
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
-use futures_util::future::{Either, join_all, select, select_all};
+use futures_util::TryFutureExt as _;
+use futures_util::future::join_all;
 
 use crate::error::{ExtendError, InvalidRequest, LeaseEnd, LockError, ReleaseError, Stopped};
 use crate::over::access::saturating_add;
 use crate::resource::{InvalidResource, Resource};
-use crate::{LockGuard, LockRequest};
+use crate::{Lease, LockGuard, LockRequest};
 
 impl LockRequest {
     /// Acquires `count` of the permits, or of the names of [`lock_any`](crate::LockManager::lock_any): all of them or none.
@@ -136,7 +135,7 @@ impl Permits {
     ///
     /// The future can be dropped at any time.
     pub fn lost(&self) -> impl Future<Output = LeaseEnd> + Send + 'static + use<> {
-        select_all(self.parts.iter().map(|part| part.lost().boxed())).map(|(end, ..)| end)
+        Lease::first_lost(&self.leases())
     }
 
     /// Runs `future` until the first of the leases ends: then `future` is dropped. See [`LockGuard::run`].
@@ -148,12 +147,15 @@ impl Permits {
     /// # Cancel safety
     ///
     /// As `future`'s: dropping this drops it.
-    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Stopped> {
-        match select(self.lost(), pin!(future)).await {
-            Either::Right((value, _)) if self.is_valid() => Ok(value),
-            Either::Right((_, lost)) => Err(Stopped { reason: lost.await }),
-            Either::Left((reason, _)) => Err(Stopped { reason }),
-        }
+    pub fn run<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Stopped>> + use<F> {
+        Lease::run_under(self.leases(), future).map_err(|(reason, _)| Stopped { reason })
+    }
+
+    fn leases(&self) -> Vec<Lease> {
+        self.parts.iter().map(LockGuard::lease).collect()
     }
 
     /// Extends all leases now. See [`LockGuard::extend`].

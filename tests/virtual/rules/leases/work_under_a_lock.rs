@@ -3,6 +3,7 @@
 use std::future::{pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use quorate_core::{LeaseEnd, LockError, Runtime, Stopped, WithError};
@@ -37,6 +38,41 @@ fn run_stops_a_future_when_the_lease_is_lost() {
     });
     let stopped = world.run(blocking).unwrap_err();
     assert!(matches!(stopped.reason, LeaseEnd::Expired { .. }));
+}
+
+/// The work blocks its thread beyond the end of a lease: of one guard, and of each of several permits. Rule H4.
+#[test]
+fn work_that_ends_after_a_lease_gives_no_value() {
+    type Work<'a> = &'a dyn Fn(Duration) -> Result<u32, Stopped>;
+    let check = |work: Work<'_>, name: Option<&str>| {
+        assert_eq!(work(Duration::ZERO).unwrap(), 7);
+        let stopped = work(10 * SECOND).unwrap_err();
+        assert!(matches!(stopped.reason, LeaseEnd::Expired { .. }), "{stopped}");
+        let of = stopped.reason.names()[0].to_string();
+        assert!(name.is_none_or(|name| of == name), "{of}");
+    };
+    let world = World::new(3);
+    let client = Paused::new(&world.sim);
+    let manager = world.builder().runtime(client.clone()).build().unwrap();
+    let blocks = |time| {
+        let client = client.clone();
+        async move {
+            client.pause(time);
+            7
+        }
+    };
+    let guard = world.lock(&manager);
+    check(&|time| world.run(guard.run(blocks(time))), Some("r"));
+    for first in 0..3 {
+        let permits = world.run(manager.permit("p", 3).several(3)).unwrap();
+        for (_, part) in permits.parts().iter().enumerate().filter(|(at, _)| *at != first) {
+            world.run(part.extend_to(60 * SECOND)).unwrap();
+        }
+        let ends = permits.parts()[first].keys()[0].to_string();
+        check(&|time| world.run(permits.run(blocks(time))), Some(&ends));
+        drop(permits);
+        world.advance(60 * SECOND);
+    }
 }
 
 #[test]

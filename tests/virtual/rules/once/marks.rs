@@ -1,5 +1,7 @@
 //! O6 and O7: locks that stay on the nodes after the work.
 
+use quorate_core::operators::KeyState;
+
 use super::*;
 
 /// Rule O2.
@@ -21,6 +23,36 @@ fn a_lock_that_is_kept_is_free_after_its_duration_and_not_earlier() {
         let _next = world.run(world.manager().lock("r").timeout(2 * MINUTE)).unwrap();
         let waited = world.sim.elapsed() - start;
         assert!((64 * SECOND..66 * SECOND).contains(&waited), "{waited:?}");
+    }
+}
+
+/// On each name of the lock, and on each node that keeps the order of calls, whichever does not. Rule O1.
+#[test]
+fn a_mark_stands_on_each_name_and_node_and_excludes_each_lock_that_shares_a_name() {
+    for pool in [None, Some(0), Some(1), Some(2)] {
+        let world = World::complete(3);
+        let nodes = (0..).zip(&world.nodes).map(|(at, node)| match pool {
+            Some(pool) if pool == at => node.unordered(),
+            _ => node.clone(),
+        });
+        let manager = LockManager::builder(nodes).runtime(world.sim.clone());
+        let manager = manager.label("web-3").build().unwrap();
+        world.run(world.run(manager.lock(["a", "b", "c"])).unwrap().keep(DAY)).unwrap();
+        for name in ["a", "b", "c"] {
+            let seen = world.run(manager.inspect(name)).unwrap();
+            let marked = seen.nodes().iter().filter(|node| match &node.state {
+                KeyState::Held { holder, .. } => holder.is_done(),
+                _ => false,
+            });
+            assert!(seen.is_done(), "{name}, {pool:?}: {seen}");
+            assert_eq!(marked.count(), if pool.is_some() { 2 } else { 3 }, "{name}: {seen}");
+            assert_eq!(seen.label(), Some("web-3"));
+        }
+        for names in [&["a"][..], &["b"], &["c", "d"], &["d", "b"], &["a", "b", "c", "d"]] {
+            let error = world.run(manager.lock(names).no_wait()).unwrap_err();
+            assert!(error.to_string().contains(": done by \"web-3\" on "), "{names:?}: {error}");
+        }
+        drop(world.run(manager.lock("d").no_wait()).unwrap());
     }
 }
 

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt as _;
-use quorate_core::{LeaseEnd, LockError, LockRequest, Permits, Runtime};
+use quorate_core::{LeaseEnd, LockError, LockGuard, LockRequest, Permits, Runtime};
 use quorate_memory::Fault;
 
 use super::name_of;
 use crate::waiting::processes::{Process, ROUND_TRIP, Scene};
-use crate::world::{MS, SECOND};
+use crate::world::{HOUR, MS, SECOND};
 
 impl Process {
     /// A request for some of two permits, or of more.
@@ -88,6 +88,30 @@ fn s6_a_request_that_waits_for_its_last_permit_is_the_only_one_with_a_part() {
     assert!(is_there(&second));
 }
 
+/// The parts come one by one. One that is lost before the last one is there is acquired anew.
+#[test]
+fn s6_a_part_that_is_lost_while_others_are_awaited_is_none_of_the_permits() {
+    let scene = Scene::new(3);
+    let (holder, one, admin) = (scene.process(), scene.process(), scene.process());
+    let single = scene.run(holder.of(3).auto_renew()).unwrap();
+    let also = scene.run(holder.of(3).auto_renew()).unwrap();
+    let taken = [name_of(&single), name_of(&also)];
+    let wanted = one.wants(one.of(3), 2);
+    scene.advance(SECOND);
+    let names = ["p#1", "p#2", "p#3"];
+    let part = *names.iter().find(|name| !taken.iter().any(|other| other == *name)).unwrap();
+    assert!(scene.keys().iter().any(|key| key == part), "{:?}", scene.keys());
+    assert!(scene.run(admin.locks.delete(part)).unwrap().is_effective());
+    // The next renewal hears of it.
+    scene.advance(10 * SECOND);
+    scene.run(single.release()).unwrap();
+    scene.advance(10 * SECOND);
+    let permits = wanted.lock().unwrap().take().expect("two permits are free");
+    assert!(permits.is_valid() && permits.parts().iter().all(LockGuard::is_valid));
+    let has = |guard: &LockGuard| scene.keys().iter().filter(|key| **key == name_of(guard)).count();
+    assert!(permits.parts().iter().all(|part| has(part) >= 2), "{:?}", scene.keys());
+}
+
 /// The timeout is that of all parts, and parts acquired by then are released before the error (C8).
 #[test]
 fn s6_nothing_is_left_of_a_request_that_fails() {
@@ -148,6 +172,41 @@ fn s6_one_guard_stands_for_all_parts() {
     drop(permits);
     scene.advance(SECOND);
     assert!(scene.keys().is_empty(), "{:?}", scene.keys());
+}
+
+/// Of names that are no permits, each has a lock of its own around it: also two requests whose names overlap and differ take
+/// no parts beside each other.
+#[test]
+fn s6_two_requests_for_names_that_overlap_and_differ_never_both_hold_a_part() {
+    for (ours, theirs) in [
+        (["a", "b", "c"], ["b", "c", "d"]),
+        (["c", "b", "a"], ["d", "c", "b"]),
+        (["a", "b", "c"], ["c", "x", "y"]),
+        (["x#1", "a", "b"], ["b", "y#1", "z"]),
+    ] {
+        let scene = Scene::new(3);
+        let (holder, one, other) = (scene.process(), scene.process(), scene.process());
+        // All of each but one is free. Both want all.
+        let mut held = vec![scene.run(holder.locks.lock(ours[0]).auto_renew()).unwrap()];
+        held.push(scene.run(holder.locks.lock(theirs[2]).auto_renew()).unwrap());
+        let first = one.wants(one.locks.lock_any(ours).timeout(HOUR), 3);
+        scene.advance(5 * SECOND);
+        let second = other.wants(other.locks.lock_any(theirs).timeout(HOUR), 3);
+        scene.advance(5 * SECOND);
+        let has = |name: &str| scene.keys().iter().any(|key| key == name);
+        let shared = ours.iter().filter(|name| theirs.contains(name)).count();
+        assert!(shared > 0 && has(ours[1]) && has(ours[2]), "{:?}", scene.keys());
+        // What only the second one wants is free, and it takes none of it before the first one has all.
+        let own = theirs.iter().filter(|name| !ours.contains(name) && **name != theirs[2]);
+        assert!(own.clone().all(|name| !has(name)), "{theirs:?}: {:?}", scene.keys());
+        held.into_iter().for_each(|guard| scene.run(guard.release()).unwrap());
+        scene.advance(5 * SECOND);
+        let permits = first.lock().unwrap().take().expect("its last part is free");
+        assert!(second.lock().unwrap().is_none());
+        scene.run(permits.release()).unwrap();
+        scene.advance(5 * SECOND);
+        assert!(second.lock().unwrap().is_some(), "{theirs:?}");
+    }
 }
 
 /// Wherever the request is dropped, it leaves nothing.
