@@ -78,9 +78,12 @@ fn left(server: &RedisServer) -> String {
 /// Rules H2, H3, V9.
 #[test]
 fn q4_each_call_of_a_script_is_told_what_it_is_told_alone() {
-    for client in Client::ALL {
+    let resp2 = || RedisServer::builder().config("rename-command", &["HELLO", ""]).start();
+    for (client, server) in Client::ALL
+        .into_iter()
+        .flat_map(|client| [(client, RedisServer::start()), (client, resp2())])
+    {
         current_thread().block_on(async {
-            let server = RedisServer::start();
             let node = &*client.connect_one(&server.address());
             let twice = Ttl::try_from(2 * LONG_TTL).unwrap();
             let mut seen = Vec::new();

@@ -5,7 +5,7 @@
 
 use std::mem::discriminant;
 
-use quorate_core::backend::{Claim, Operation};
+use quorate_core::backend::Operation;
 
 use crate::command::Command;
 use crate::features::Features;
@@ -16,22 +16,24 @@ pub(super) static RELEASE: Script = script!("is_freed", "release_many");
 
 /// As `EXTEND` for each claim, but nil for one of another type. `ARGV` of each: token, number of keys, ttl in ms. Returns a
 /// list.
-///
-/// Redis 6 has no `GT`, and fails the script.
 pub(super) static EXTEND: Script = script!("extend_many");
 
 /// Whether it may share a script with others of its kind.
 pub(crate) fn sharing(operation: &Operation, features: &Features) -> bool {
-    // A compare-and-delete costs the server less than a place in the script.
-    let compares = features.compare_and_delete.is_some()
-        && matches!(operation, Operation::Release(claim, _) if claim.keys().len() == 1);
-    let is_alone = compares || features.alone.contains(&discriminant(operation));
-    operation.is_plain() && features.scripts.is_ok() && !is_alone
+    let is_alone = match operation {
+        Operation::Release(claim, _) if claim.keys().len() > 1 => false,
+        // It costs the server less than a place in the script.
+        Operation::Release(..) => features.compare_and_delete.is_some(),
+        // Redis 7 has brought `PEXPIRE … GT`, and a `SET … NX … GET` that names the holder.
+        _ => !features.names_holder,
+    };
+    let has_failed = features.alone.contains(&discriminant(operation));
+    operation.is_plain() && features.scripts.is_ok() && !is_alone && !has_failed
 }
 
 /// About as many bytes as an operation adds to a script.
 pub(crate) fn size(operation: &Operation) -> usize {
-    claim(operation).map_or(0, |claim| size_of(claim.keys()) + claim.token().as_bytes().len() + 32)
+    operation.claim().map_or(0, |claim| size_of(claim.keys()) + claim.token().as_bytes().len() + 32)
 }
 
 /// One command for operations of one kind, each of which is [`sharing`].
@@ -40,7 +42,7 @@ pub(crate) fn command<'a, C: Command>(
     features: &Features,
 ) -> C {
     let by = features.scripts.clone().unwrap_or(By::Sha);
-    let claims = operations.clone().filter_map(claim);
+    let claims = operations.clone().filter_map(Operation::claim);
     let keys = claims.clone().map(|claim| claim.keys().len()).sum();
     let extends = operations.clone().any(|operation| matches!(operation, Operation::Extend(..)));
     let script = if extends { &EXTEND } else { &RELEASE };
@@ -50,11 +52,4 @@ pub(crate) fn command<'a, C: Command>(
         let command = command.arg(claim.token().as_bytes()).number(claim.keys().len() as u64);
         if extends { command.number(claim.ttl().as_millis()) } else { command }
     })
-}
-
-const fn claim(operation: &Operation) -> Option<&Claim> {
-    match operation {
-        Operation::Release(claim, _) | Operation::Extend(claim, _) => Some(claim),
-        _ => None,
-    }
 }

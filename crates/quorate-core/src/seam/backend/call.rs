@@ -118,14 +118,7 @@ impl Call {
     /// The claim of an acquire, an extension, a raise or a release.
     #[must_use]
     pub const fn claim(&self) -> Option<&Claim> {
-        match &self.operation {
-            Operation::Acquire(claim, _)
-            | Operation::Extend(claim, _)
-            | Operation::Raise(claim, _)
-            | Operation::Look(claim)
-            | Operation::Release(claim, _) => Some(claim),
-            _ => None,
-        }
+        self.operation.claim()
     }
 
     /// Whether [`Reply::server`](super::Reply::server) is wanted. A backend that has it at hand gives it always.

@@ -78,21 +78,29 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The keys of locks that it reads or writes. Two operations without a key in common may change places.
-    pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        let (one, several): (Option<&Key>, &[Key]) = match self {
+    /// The claim of an acquire, an extension, a raise, a release or a look.
+    #[must_use]
+    pub const fn claim(&self) -> Option<&Claim> {
+        match self {
             Self::Acquire(claim, _)
             | Self::Extend(claim, _)
             | Self::Raise(claim, _)
-            | Self::Release(claim, _)
-            | Self::Look(claim) => (None, claim.keys()),
+            | Self::Look(claim)
+            | Self::Release(claim, _) => Some(claim),
+            _ => None,
+        }
+    }
+
+    /// The keys of locks that it reads or writes. Two operations without a key in common may change places.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let (one, several): (Option<&Key>, &[Key]) = match self {
             Self::Refresh { key, locks, .. } => (Some(key), locks),
             Self::Hint { key, .. }
             | Self::Leave { key, .. }
             | Self::Watch { key, .. }
             | Self::Inspect { key }
             | Self::Revoke { key, .. } => (Some(key), &[]),
-            Self::Describe | Self::ServerId => (None, &[]),
+            _ => (None, self.claim().map_or(&[], Claim::keys)),
         };
         one.into_iter().chain(several)
     }
