@@ -69,7 +69,7 @@ pub(crate) struct State {
     is_taken: bool,
     /// The latest extension that was won, and the latest that failed.
     extended: Option<RoundId>,
-    failed: Option<Box<(RoundId, QuorumFailure)>>,
+    failed: Option<Box<Failed>>,
     lost: Option<Box<LeaseEnd>>,
     /// The label of the process that revoked the lock; in the box, since hardly any is.
     revoked: Option<Box<Option<Label>>>,
@@ -89,6 +89,13 @@ pub(crate) struct State {
     is_counted: bool,
     /// When the last of the caller's results was there: what follows is background work.
     background_since: Option<Instant>,
+}
+
+/// An extension that failed, and the end of the lease at that time.
+struct Failed {
+    round: RoundId,
+    failure: QuorumFailure,
+    end: Instant,
 }
 
 /// How a lock is left on the nodes.
@@ -224,6 +231,7 @@ impl Actor for State {
     }
 
     fn follow(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
+        let at_risk = self.publish_end(attempt, effects);
         // A look may have found the end before the machine has heard of it.
         let is_held = !self.machine.has_ended() && self.keeping.is_none();
         if attempt.won.get().is_some() && is_held && attempt.end.ended().is_some() {
@@ -241,6 +249,9 @@ impl Actor for State {
             let Some(decision) = self.machine.poll_decision() else { break };
             self.decided(attempt, decision, now, effects);
             effects.is_changed = true;
+        }
+        if at_risk && self.failed(attempt).is_none() {
+            self.moved_on_late(attempt, now, effects);
         }
         if self.renewal.is_some() {
             self.end_renewal(attempt, effects);

@@ -27,7 +27,8 @@
 //! | `adopted` | debug | a detached lock is adopted | `keys`, `waited`, `left` |
 //! | `not adopted` | debug | a detached lock cannot be adopted | `keys`, `waited`, `error` |
 //! | `extended` | debug | an extension succeeds | `keys`, `took`, `left` |
-//! | `not extended` | debug | an extension fails; the lease is as it was | `keys`, `took`, `left`, `failure` |
+//! | `extended late` | debug | votes of an extension that failed come late, and move the end of the lease on | `keys`, `left` |
+//! | `not extended` | debug | an extension fails; the lease keeps the end that the nodes have promised | `keys`, `took`, `left`, `failure` |
 //! | `released` | debug | a release is decided, or a dropped guard leaves it to the background | `keys`, `outcome`, `took`, `held`, `left`, `failure` |
 //! | `detached` | debug | a lease is detached, for another process to adopt | `keys`, `held` |
 //! | `kept` | debug | a lease has ended, and its lock stays on the nodes | `keys`, `held` |
@@ -207,6 +208,11 @@ pub(crate) fn not_extended(keys: &[Key], took: Duration, left: Duration, failure
         "not extended"
     );
     record!(count_by(EXTENSIONS, "outcome", "failed"));
+}
+
+/// The votes of an extension that failed came late, and moved the end of the lease on. Once for each.
+pub(crate) fn extended_late(keys: &[Key], left: Duration) {
+    event!(debug, keys = %Keys(keys), left = %Short(left), "extended late");
 }
 
 /// A lease ended before its holder released it. Once for each lease.

@@ -17,9 +17,16 @@
 //! was sent something which may set the key gets a release, also one that refused, and nothing but releases
 //! is sent from then on (H6).
 //!
+//! # The end of the lease
+//!
+//! Each grant is a promise of its node: to keep the keys until the call's own start + ttl − drift − safety margin (T1, T2).
+//! Whenever its reply comes, the latest promise of a node counts (H2); *not ours* takes it back; silence and errors take
+//! nothing. The lease ends where a quorum of promises ends, or at the hold limit (H5). A round is only what its caller
+//! waits for.
+//!
 //! # Per node
 //!
-//! A [`Node`] is what is known of the keys there, the calls in flight, and the vote in this round.
+//! A [`Node`] is what is known of the keys there, what it has promised, the calls in flight, and the vote in this round.
 //! A call stays in flight after its round was decided, until it settles: by its reply, by the end of
 //! its connection, or by *not sent*. At the cleanup bound, a call is given up if a release still waits behind
 //! it; one node timeout later, every call is.
@@ -78,14 +85,10 @@ pub struct AttemptMachine<E, H = ()> {
     nodes: Vec<Node<E, H>>,
     round: Round,
     timers: Timers,
-    /// The end of the validity; in Ending, the end that it had.
-    valid_until: Instant,
     /// When the nodes that are connecting are so no more.
     connect_until: Instant,
     /// The end by the hold limit.
     hold_until: Option<Instant>,
-    /// The safety margin that lies between the validity and the end of the keys.
-    margin: Duration,
     /// The fencing token; in Raising, the number that becomes it.
     token: Option<FencingToken>,
     /// The longest ttl that any round asked for.
@@ -151,8 +154,6 @@ struct Round {
     id: RoundId,
     start: Instant,
     ttl: Ttl,
-    /// The end of the validity if the round is won. It counts from the round's start (T1).
-    valid_until: Instant,
     /// Whether its deadline was put off because it was noticed late.
     is_put_off: bool,
     /// The nodes whose release was still queued when its deadline was moved last.
@@ -160,8 +161,8 @@ struct Round {
 }
 
 impl Round {
-    const fn new(id: RoundId, start: Instant, ttl: Ttl, valid_until: Instant) -> Self {
-        Self { id, start, ttl, valid_until, is_put_off: false, prolonged: None }
+    const fn new(id: RoundId, start: Instant, ttl: Ttl) -> Self {
+        Self { id, start, ttl, is_put_off: false, prolonged: None }
     }
 }
 
@@ -186,7 +187,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     pub fn new(settings: Settings, now: Instant) -> Self {
         let mut attempt = Self::begin(settings, Phase::Acquiring, None, now);
         for id in settings.nodes.ids() {
-            attempt.send(id, Message::Acquire { ttl: settings.ttl });
+            attempt.send(id, Message::Acquire { ttl: settings.ttl }, now);
         }
         attempt
     }
@@ -199,7 +200,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         let mut attempt = Self::begin(settings, Phase::Adopting, token, now);
         for id in settings.nodes.ids() {
             attempt.nodes[id.index()].know = Knowledge::Maybe;
-            attempt.send(id, Message::Extend { ttl: settings.ttl });
+            attempt.send(id, Message::Extend { ttl: settings.ttl }, now);
         }
         attempt
     }
@@ -211,8 +212,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     pub fn release_detached(settings: Settings, token: Option<FencingToken>, now: Instant) -> Self {
         let mut attempt = Self::begin(settings, Phase::Adopting, token, now);
         attempt.nodes.iter_mut().for_each(|node| node.know = Knowledge::Maybe);
-        // It may have been extended just now: a node that refuses says that it is gone.
-        attempt.valid_until = attempt.round.valid_until;
         attempt.begin_release(Owed::RELEASED, now);
         attempt
     }
@@ -225,12 +224,10 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             settings,
             phase,
             nodes: nodes.collect(),
-            round: Round::new(RoundId(0), now, settings.ttl, now),
+            round: Round::new(RoundId(0), now, settings.ttl),
             timers: Timers::default(),
-            valid_until: now,
             connect_until: saturating_add(now, longest),
             hold_until: None,
-            margin: Duration::ZERO,
             token,
             longest_ttl: settings.ttl,
             calls: 0,
@@ -255,7 +252,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// first decision about that round or a later one is the answer. Returns `None` if the lease has ended.
     /// If it ends before the decision, [`Decision::LeaseLost`] comes instead.
     pub fn extend(&mut self, ttl: Ttl, now: Instant) -> Option<RoundId> {
-        self.decide_lease(now);
+        self.decide(now);
         match &mut self.phase {
             Phase::Held { .. } => self.open_extension(ttl, now),
             Phase::Extending { .. } if ttl <= self.round.ttl => {}
@@ -273,7 +270,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// A lease that has ended is [`LostBefore`](Decision::LostBefore), after its
     /// [`LeaseLost`](Decision::LeaseLost). Before a decision on the first round it only cancels.
     pub fn release(&mut self, now: Instant) {
-        self.decide_lease(now);
+        self.decide(now);
         match self.phase {
             Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked => {
                 self.begin_release(Owed::RELEASED, now);
@@ -295,7 +292,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     ///
     /// Not for the future of an extension: its round goes on.
     pub fn cancel(&mut self, now: Instant) {
-        self.decide_lease(now);
+        self.decide(now);
         match self.phase {
             Phase::Adopting => self.part(now),
             Phase::Ending(awaited) if awaited.release => {
@@ -316,7 +313,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// Leaves the lock to another process. A lease that has ended by now is lost instead.
     pub fn detach(&mut self, now: Instant) {
-        self.decide_lease(now);
+        self.decide(now);
         if self.is_held() {
             self.part(now);
         }
@@ -324,7 +321,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// Leaves the lock as it is, although the lease may have ended by now.
     pub fn abandon(&mut self, now: Instant) {
-        if self.is_held() || self.is_lapsed() {
+        if self.is_held() || matches!(self.phase, Phase::Lapsed { .. }) {
             self.part(now);
         }
     }
@@ -334,11 +331,11 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// The holder has the rest of the lease, but not more than the safety margin or `grace`, to stop. Then the
     /// release begins, as it does when the guard goes.
     pub fn close(&mut self, grace: Duration, now: Instant) {
-        self.decide_lease(now);
+        self.decide(now);
         match self.phase {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => self.cancel(now),
             Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked => {
-                let latest = saturating_add(now, self.margin.min(grace));
+                let latest = saturating_add(now, self.margin().min(grace));
                 self.lapse(End::Closed, self.lease_end().min(latest), now);
             }
             Phase::Lapsed { until } => {
@@ -351,13 +348,11 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// A call settled.
     pub fn handle_reply(&mut self, call: CallId, outcome: Outcome<E, H>, now: Instant) {
+        // A lease that is over by now stays over, whatever the node says.
+        self.decide(now);
         let id = call.node();
         let node = self.nodes.get_mut(id.index());
-        let Some((node, kind)) = node.and_then(|node| node.settle(call).map(|kind| (node, kind)))
-        else {
-            return;
-        };
-        node.learn(kind, &outcome, now);
+        let Some(kind) = node.and_then(|node| node.settle(call, &outcome, now)) else { return };
         let is_refused = matches!(outcome, Outcome::Refused(_));
         let is_first = matches!(kind, Purpose::Acquire | Purpose::Extend);
         if let Some(vote @ RoundVote::Open) = self.votes.get_mut(id.index())
@@ -366,9 +361,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         {
             *vote = outcome.clone().into();
         }
-        if node.is_open() {
+        if self.nodes[id.index()].is_open() {
             // The first vote of a node in a round counts (Q3).
             self.nodes[id.index()].vote = self.vote_of(id, kind, outcome, now);
+        }
+        if self.is_held() && now >= self.lease_end() {
+            self.end_lease(true, now);
         }
         self.decide(now);
         match kind {
@@ -398,12 +396,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
         if is_due(self.timers.resend) {
             self.timers.resend = None;
-            self.resend_releases();
+            self.resend_releases(now);
         }
         if is_due(self.timers.bound) {
             let last = Some(self.node_timeout(now));
             self.timers = Timers { resend: None, bound: None, last, ..self.timers };
-            self.give_up();
+            self.give_up(now);
         } else if is_due(self.timers.last) {
             if self.phase == Phase::Detached {
                 // The key that a late call may set belongs to another process.
@@ -419,14 +417,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// again at once; one that was answered with an error waits for the pause.
     pub fn handle_back(&mut self, node: NodeId, now: Instant) {
         if self.timers.bound.is_some_and(|bound| now < bound) && self.awaits_back().contains(node) {
-            self.send_release(node);
-        }
-    }
-
-    /// Looks for the end of the lease and of its margin, as each input does (T5).
-    fn decide_lease(&mut self, now: Instant) {
-        if self.is_held() || self.is_lapsed() {
-            self.decide(now);
+            self.send_release(node, now);
         }
     }
 }
@@ -473,7 +464,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Whether the lease has ended or was never won: nothing but releases is sent.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
-        self.is_releasing() || self.is_lapsed() || matches!(self.phase, Phase::Detached)
+        self.is_releasing() || matches!(self.phase, Phase::Lapsed { .. } | Phase::Detached)
     }
 
     /// Whether the release has begun.
@@ -492,7 +483,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Whether the lease ends at its hold limit, so that no extension gains anything.
     #[must_use]
     pub fn is_limited(&self) -> bool {
-        self.hold_until.is_some_and(|limit| limit <= self.valid_until)
+        self.hold_until.is_some_and(|limit| limit <= self.promised())
     }
 
     /// The open round, or the last one. It changes when an extension begins.
@@ -578,12 +569,27 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.settings.nodes.ids().filter(|id| is_meant(self.node(*id))).collect()
     }
 
-    fn lease_end(&self) -> Instant {
-        self.hold_until.map_or(self.valid_until, |limit| limit.min(self.valid_until))
+    /// The promise with which a quorum of them ends: the q-th latest. What is over, if there is none.
+    fn promised(&self) -> Instant {
+        let promises = || self.nodes.iter().filter_map(|node| node.promise);
+        let quorum = self.settings.nodes.quorum();
+        let lasts = |end: &Instant| promises().filter(|other| other >= end).count() >= quorum;
+        promises().filter(lasts).max().unwrap_or(self.round.start)
     }
 
-    const fn is_lapsed(&self) -> bool {
-        matches!(self.phase, Phase::Lapsed { .. })
+    fn lease_end(&self) -> Instant {
+        let promised = self.promised();
+        self.hold_until.map_or(promised, |limit| limit.min(promised))
+    }
+
+    /// After this time the open round wins nothing any more: its first promises are over (T2).
+    fn round_end(&self) -> Instant {
+        self.settings.promise(self.round.start, self.round.ttl)
+    }
+
+    /// The keys stay for so long after the lease. A promise for a shorter ttl has a shorter one.
+    fn margin(&self) -> Duration {
+        self.settings.safety_margin.of(self.longest_ttl)
     }
 
     const fn is_held(&self) -> bool {

@@ -116,17 +116,6 @@ impl Drift {
     pub fn validity_of(&self, ttl: Ttl) -> Duration {
         ttl.as_duration().saturating_sub(self.of(ttl))
     }
-
-    /// The shortest ttl of a lease whose round starts at `start` and that holds until `until`; `None`
-    /// if there is none.
-    #[must_use]
-    pub fn ttl_until(&self, start: Instant, until: Instant) -> Option<Ttl> {
-        let left = 1_000_000_u128.checked_sub(self.parts_per_million.into())?;
-        let wanted = until.saturating_duration_since(start).saturating_add(self.constant);
-        // Of each millisecond so many nanoseconds are left.
-        let millis = (left > 0).then(|| wanted.as_nanos().div_ceil(left))?;
-        Ttl::try_from(Duration::from_millis(u64::try_from(millis).ok()?)).ok()
-    }
 }
 
 impl Default for Drift {
@@ -234,32 +223,6 @@ mod tests {
         assert_eq!(margin.validity(Drift::default(), ttl(1_000)), Duration::from_millis(888));
         let all = SafetyMargin::Fixed(Duration::from_secs(1));
         assert_eq!(all.validity(Drift::default(), ttl(1_000)), Duration::ZERO);
-    }
-
-    #[test]
-    fn the_shortest_ttl_that_lasts_until_then() {
-        let start = Instant::now();
-        for drift in [
-            Drift::default(),
-            Drift::new(0, Duration::ZERO),
-            Drift::new(333_333, Duration::from_micros(1234)),
-        ] {
-            for millis in [5, 10, 999, 1_000, 60_000, 31_536_000_000] {
-                let until = start + drift.validity_of(ttl(millis));
-                assert_eq!(drift.ttl_until(start, until), Some(ttl(millis)), "{drift:?} {millis}");
-            }
-        }
-        let drift = Drift::default();
-        for micros in [1, 2_999, 987_654, 1_000_001, 7_777_777] {
-            let until = start + Duration::from_micros(micros);
-            let least = drift.ttl_until(start, until).unwrap();
-            assert!(start + drift.validity_of(least) >= until, "{micros} µs");
-            let less = ttl(least.as_millis() - 1);
-            assert!(start + drift.validity_of(less) < until, "{micros} µs");
-        }
-        assert_eq!(Drift::new(1_000_000, Duration::ZERO).ttl_until(start, start), None);
-        assert_eq!(Drift::new(u32::MAX, Duration::MAX).ttl_until(start, start), None);
-        assert_eq!(Drift::new(1, Duration::MAX).ttl_until(start, start), None);
     }
 
     #[test]

@@ -67,9 +67,11 @@ impl PublishedEnd {
         }
     }
 
-    /// The lease is valid until then.
+    /// The lease is valid until then. A revoke that has taken effect stays the reason.
     pub(super) fn publish(&self, valid_until: Instant, is_limited: bool) {
-        self.set_why(if is_limited { End::HoldLimit } else { End::Expired });
+        if !self.is_revoked() {
+            self.set_why(if is_limited { End::HoldLimit } else { End::Expired });
+        }
         self.valid_for.store(self.nanos(valid_until), Ordering::Release);
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::calls::{FIRST_HINT, ask_gate};
 use super::end::lost;
-use super::{Attempt, Effects, Renewing, State};
+use super::{Attempt, Effects, Failed, Renewing, State};
 use crate::algorithm::attempt::{AttemptMachine, Decision, End, NodeSet, RoundId};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
@@ -58,15 +58,14 @@ impl State {
             }
             Decision::Undone => self.is_undone = true,
             Decision::Cleared => self.is_cleared = true,
-            Decision::Extended { round, valid_until } => {
+            Decision::Extended(round) => {
                 self.extended = Some(round);
-                attempt.end.publish(valid_until, self.machine.is_limited());
                 self.extension_decided(attempt, round, None, now, effects);
                 self.keep_decided(attempt, round, || Ok(()), now, effects);
             }
-            Decision::ExtendFailed { round } => {
-                let failure = self.failure(attempt);
-                self.failed = Some(Box::new((round, failure.clone())));
+            Decision::ExtendFailed(round) => {
+                let (failure, end) = (self.failure(attempt), attempt.end.valid_until());
+                self.failed = Some(Box::new(Failed { round, failure: failure.clone(), end }));
                 self.extension_decided(attempt, round, Some(failure.clone()), now, effects);
                 let error = || Err(ExtendError::NoQuorum(failure));
                 self.keep_decided(attempt, round, error, now, effects);

@@ -45,7 +45,7 @@ impl State {
 
     /// Plans the next extension of a lease that is renewed, after a round that was won or that failed. Plans none for
     /// the end of the lease or later, and none once the lease ends at its hold limit.
-    fn plan_renewal(&mut self, attempt: &Attempt, is_won: bool, now: Instant) {
+    pub(super) fn plan_renewal(&mut self, attempt: &Attempt, is_won: bool, now: Instant) {
         let (Some(renewal), Some(valid_until)) = (&mut self.renewal, self.machine.valid_until())
         else {
             return;

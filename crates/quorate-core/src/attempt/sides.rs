@@ -221,8 +221,8 @@ impl State {
         if is_over || attempt.end.is_revoked() {
             return Some(Err(self.lost(attempt).into()));
         }
-        let (_, failure) = &**self.failed.as_ref().filter(|failed| failed.0 >= round)?;
-        Some(Err(ExtendError::NoQuorum(failure.clone())))
+        let failed = self.failed.as_ref().filter(|failed| failed.round >= round)?;
+        Some(Err(ExtendError::NoQuorum(failed.failure.clone())))
     }
 
     /// Why the lease has ended.

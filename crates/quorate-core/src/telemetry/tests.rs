@@ -147,6 +147,7 @@ fn everything() {
     not_adopted(keys, MS, &"it has ended");
     extended(keys, MS, MS);
     not_extended(keys, MS, MS, &"1 of 3");
+    extended_late(keys, MS);
     lost(keys, "expired", MS, &"it has expired");
     revoked(keys, Some(&Label::new("ops").unwrap()), MS);
     released(keys, "unconfirmed", Some(MS), MS, MS, Some(&"1 of 3"));

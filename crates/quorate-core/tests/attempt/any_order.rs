@@ -25,6 +25,8 @@ pub(crate) struct Run<'a> {
     now: Instant,
     attempt: AttemptMachine<usize>,
     in_flight: Vec<(CallId, Message)>,
+    promises: Vec<Promised>,
+    hold_until: Option<Instant>,
     settled: Vec<(CallId, Outcome<usize>)>,
     acquires: usize,
     granted: Vec<NodeId>, // The nodes that granted the acquire, whether or not it counted.
@@ -33,6 +35,35 @@ pub(crate) struct Run<'a> {
     votes: Vec<RoundVote<usize>>,
     is_awaited: bool, // The caller of a release waits.
     is_detached: bool,
+}
+
+/// What a node has promised, as a watcher sees it.
+#[derive(Clone, Default)]
+struct Promised {
+    until: Option<Instant>,
+    /// What calls with a lower number say is out of date.
+    since: u32,
+    /// When the calls left whose grants promise something.
+    sent: HashMap<CallId, Instant>,
+}
+
+impl Promised {
+    fn hear(&mut self, call: CallId, message: Message, outcome: Outcome<usize>, of: &Settings) {
+        let sent = self.sent.remove(&call);
+        if call.number() < self.since {
+            return;
+        }
+        match (message, outcome) {
+            (Message::Raise { .. } | Message::Release { .. }, _) => {}
+            (Message::Acquire { ttl } | Message::Extend { ttl }, Outcome::Granted(_)) => {
+                let validity = of.safety_margin.validity(of.drift, ttl);
+                self.until = self.until.max(sent.map(|sent| sent + validity));
+            }
+            (_, Outcome::Refused(())) => (self.until, self.since) = (None, call.number()),
+            (_, Outcome::Marked(())) => self.since = call.number(),
+            _ => {}
+        }
+    }
 }
 
 impl<'a> Run<'a> {
@@ -60,6 +91,8 @@ impl<'a> Run<'a> {
             now: start,
             attempt: AttemptMachine::new(settings, start),
             in_flight: Vec::new(),
+            promises: vec![Promised::default(); nodes.get()],
+            hold_until: None,
             settled: Vec::new(),
             acquires: 0,
             granted: Vec::new(),
@@ -74,11 +107,14 @@ impl<'a> Run<'a> {
     pub(crate) fn play(&mut self, seen: &mut HashMap<&'static str, usize>) {
         self.drain(seen);
         for _ in 0..STEPS {
-            let old_end = self.attempt.valid_until();
             self.wish(seen);
             self.drain(seen);
-            if let (Some(old), Some(end)) = (old_end, self.attempt.valid_until()) {
-                assert!(end >= old, "seed {}: an extension shortened the lease", self.seed);
+            if let Some(end) = self.attempt.valid_until() {
+                let mut promised: Vec<_> = self.promises.iter().map(|it| it.until).collect();
+                promised.sort_unstable_by(|one, other| other.cmp(one));
+                let promised = promised[self.settings.nodes.quorum() - 1];
+                let limited = promised.map(|it| self.hold_until.map_or(it, |limit| it.min(limit)));
+                assert_eq!(Some(end), limited, "seed {}: the end is what is promised", self.seed);
             }
         }
         // From now on no node answers: the timers alone bring it to its end.
@@ -178,6 +214,7 @@ impl<'a> Run<'a> {
             *vote = outcome.into();
         }
         self.settled.push((call, outcome));
+        self.promises[call.node().index()].hear(call, message, outcome, &self.settings);
         self.attempt.handle_reply(call, outcome, self.now);
     }
 
@@ -229,6 +266,11 @@ impl<'a> Run<'a> {
                         _ => {}
                     }
                     self.in_flight.push((call, message));
+                    let promised = &mut self.promises[id.index()];
+                    match message {
+                        Message::Repair { .. } => promised.since = call.number(),
+                        _ => drop(promised.sent.insert(call, self.now)),
+                    }
                 }
             }
         }
@@ -243,16 +285,17 @@ impl<'a> Run<'a> {
                     let end = self.start + safety_margin.validity(drift, ttl);
                     let end = hold_limit.map_or(end, |limit| end.min(self.now + limit));
                     assert_eq!(valid_until, end, "seed {seed}: T1, H7");
+                    self.hold_until = hold_limit.map(|limit| self.now + limit);
                     "won"
                 }
                 Decision::NotWon(_) => "not won",
-                Decision::Extended { valid_until, .. } => {
-                    assert!(self.now < valid_until, "seed {seed}: H3");
-                    "extended"
-                }
+                Decision::Extended { .. } => "extended",
                 Decision::ExtendFailed { .. } => "extend failed",
                 Decision::LeaseLost(_) => "lost",
-                Decision::Revoked => "revoked",
+                Decision::Revoked => {
+                    self.promises.iter_mut().for_each(|promised| promised.sent.clear());
+                    "revoked"
+                }
                 Decision::Released => "released",
                 Decision::LostBefore => "lost before",
                 Decision::Unconfirmed => "unconfirmed",

@@ -49,7 +49,7 @@ impl Player {
         self.attempt.fingerprint(epoch() + parse_duration(time), &mut hasher);
         let nodes = self.settings.nodes.ids();
         let now = epoch() + parse_duration(time);
-        nodes.for_each(|id| self.attempt.node(id).fingerprint(now, &mut hasher));
+        nodes.for_each(|id| self.attempt.node_fingerprint(id, now, &mut hasher));
         hasher.finish()
     }
 
@@ -214,10 +214,10 @@ impl Player {
             }
             Decision::Won { valid_until, .. } => format!("Won({})", at(valid_until)),
             Decision::NotWon(_) if self.is_model => "NotWon".into(),
-            Decision::Extended { valid_until, .. } => format!("Extended({})", at(valid_until)),
-            Decision::ExtendFailed { .. } => {
-                let end = self.attempt.valid_until();
-                format!("ExtendFailed({})", end.map(at).unwrap_or_default())
+            Decision::Extended { .. } | Decision::ExtendFailed { .. } => {
+                let is_won = matches!(decision, Decision::Extended { .. });
+                let name = if is_won { "Extended" } else { "ExtendFailed" };
+                format!("{name}({})", self.attempt.valid_until().map(at).unwrap_or_default())
             }
             other => format!("{other:?}"),
         }

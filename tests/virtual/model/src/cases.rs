@@ -29,7 +29,7 @@ const USUAL: usize = 100_000;
 
 /// The scopes with one clock, one attempt or two that compete, and whether the ordinary test run explores
 /// them to a limit.
-const KINDS: [(&str, bool); 17] = [
+const KINDS: [(&str, bool); 19] = [
     ("delivered late", false),
     ("late timers", false),
     ("renewed", false),
@@ -46,6 +46,8 @@ const KINDS: [(&str, bool); 17] = [
     ("lapsed", true),
     ("again", true),
     ("told", true),
+    ("told in any order", true),
+    ("cut off", true),
     ("revoked from two", false),
 ];
 
@@ -76,9 +78,16 @@ fn scope(kind: &'static str, is_ordered: bool) -> Scope {
             let under_way = Some([2, 0]);
             Scope { extensions: 1, extension_ttl: 2, keys_vanish: true, under_way, ..new }
         }
-        "told" => {
+        "told" | "told in any order" => {
             let (has_pushes, under_way) = (is_ordered, Some([3, 0]));
-            Scope { has_pushes, revokes: 3, keys_vanish: true, extensions: 1, under_way, ..new }
+            let is_shuffled = kind == "told in any order";
+            let replies = if is_shuffled { Replies::Shuffled } else { Replies::Later };
+            let told = Scope { replies, has_pushes, revokes: 3, keys_vanish: true, ..new };
+            Scope { extensions: 1, under_way, ..told }
+        }
+        "cut off" => {
+            let under_way = Some([3, 0]);
+            Scope { extensions: 2, keys_vanish: true, drops: 1, under_way, ..new }
         }
         "revoked from two" => {
             let under_way = Some([2, 0]);

@@ -9,7 +9,7 @@ use quorate_pure::core_source::algorithm::attempt::{
 
 use crate::judge::Outputs;
 use crate::place::{Entry, Failure, Kind, Request, Stray, Truth, small};
-use crate::scope::{Beginning, Flaw, GRACE, NODES, Scope};
+use crate::scope::{Beginning, Flaw, GRACE, MARGIN, NODES, Scope};
 use crate::step::{Input, Next, Step};
 use crate::world::{Caller, Client, Undone, World, node_id, ticks, time};
 
@@ -152,7 +152,13 @@ impl World {
             match action {
                 Action::Send(call, message) => {
                     let request = Request::of(*message);
-                    side.channel.push(Entry { call: *call, request, reply: None });
+                    if request.kind == Kind::Repair {
+                        side.channel.iter_mut().for_each(|older| older.is_outdated = true);
+                    }
+                    let is_promise = matches!(request.kind, Kind::Acquire | Kind::Extend);
+                    let promises = if is_promise { request.ttl.saturating_sub(MARGIN) } else { 0 };
+                    let (call, reply, is_outdated) = (*call, None, false);
+                    side.channel.push(Entry { call, request, reply, promises, is_outdated });
                     self.take_highest(scope, from, request);
                 }
                 Action::GiveUp(call) => {
@@ -262,7 +268,7 @@ impl Client {
                 }
                 false
             }
-            Decision::Extended { round, .. } | Decision::ExtendFailed { round } => {
+            Decision::Extended(round) | Decision::ExtendFailed(round) => {
                 self.asked = self.asked.filter(|asked| *asked > round);
                 if self.asked.is_some() {
                     self.longest_ttl = self.longest_ttl.max(scope.extension_ttl + 1);

@@ -40,11 +40,14 @@ impl World {
         let client = self.clients[from].as_deref()?;
         let nodes = || (0..NODES).map(|node| client.node(node));
         let not_ours = nodes().filter(|node| node.knowledge() == Knowledge::NotOurs).count();
-        let is_denied = not_ours > NODES - QUORUM;
+        // A node has said that the key is not ours, and no quorum of promises is left.
+        let is_taken_back = before.is_valid(self.start) && self.promised(from) == 0;
+        let is_denied = not_ours > NODES - QUORUM || scope.has_clock() && is_taken_back;
         self.judge_sends(client, before, outputs)
             .or_else(|| self.judge_push(from, before, outputs, input))
             .or_else(|| self.judge_revoked(client, before, outputs))
             .or_else(|| self.judge_lease(client, is_denied))
+            .or_else(|| self.judge_end(scope, from, client))
             .or_else(|| judge_round(client))
             .or_else(|| self.judge_timer(client, before, input))
             .or_else(|| self.judge_loss(scope, from, client, outputs))
@@ -122,8 +125,8 @@ impl World {
         let end = client.machine.valid_until();
         first_of(&[
             (
-                before.is_revoked && end.is_some() && end != before.machine.valid_until(),
-                "V10: the end of a lease has moved after its revoke",
+                before.is_revoked && end > before.machine.valid_until(),
+                "V10: the end of a lease has moved on after its revoke",
             ),
             (
                 before.is_revoked && outputs.sends.iter().any(is_extend),
@@ -143,6 +146,26 @@ impl World {
                 "H1: the lease or its margin goes on without a quorum of keys",
             ),
             (is_over, "T5: the end has passed, and the lease goes on"),
+        ])
+    }
+
+    /// For how many ticks a quorum of nodes has promised to keep the key, as far as an attempt has heard.
+    pub(crate) fn promised(&self, from: usize) -> u8 {
+        let mut promised: Vec<u8> = self.sides(from).map(|(_, side)| side.truth.promised).collect();
+        promised.sort_unstable();
+        promised[NODES - QUORUM]
+    }
+
+    /// A lease ends where a quorum of promises ends, or at its hold limit.
+    fn judge_end(&self, scope: &Scope, from: usize, client: &Client) -> Option<&'static str> {
+        let end = client.machine.valid_until().filter(|_| scope.has_clock())?;
+        let promised = time(self.start, client.now + u32::from(self.promised(from)));
+        first_of(&[
+            (end > promised, "H5: the lease goes on past the promises of a quorum"),
+            (
+                end < promised && scope.hold_limit.is_none(),
+                "H5: the lease ends before the promises of a quorum",
+            ),
         ])
     }
 

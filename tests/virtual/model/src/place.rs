@@ -70,6 +70,10 @@ pub(crate) struct Entry {
     pub(crate) request: Request,
     /// The reply, once the node has made one. It has not arrived yet.
     pub(crate) reply: Option<Outcome<()>>,
+    /// For how many ticks a grant promises to keep the key.
+    pub(crate) promises: u8,
+    /// A later call has said that the key is not ours, or may have set it.
+    pub(crate) is_outdated: bool,
 }
 
 /// A request that is still in flight, while its attempt awaits no reply any more.
@@ -102,6 +106,28 @@ pub(crate) struct Truth {
     pub(crate) number: u8,
     /// How the last release that failed did so.
     pub(crate) failure: Option<Failure>,
+    /// For how many ticks the node has promised to keep the key, as far as the attempt has heard.
+    pub(crate) promised: u8,
+}
+
+impl Side {
+    /// The attempt hears the reply of a call, of which those before `at` in the channel are older. Without `counts`, a grant
+    /// promises nothing.
+    pub(crate) fn hear(&mut self, at: usize, entry: &Entry, outcome: Outcome<()>, counts: bool) {
+        if entry.is_outdated || matches!(entry.request.kind, Kind::Raise | Kind::Release) {
+            return;
+        }
+        match outcome {
+            Outcome::Granted(_) if counts => {
+                self.truth.promised = self.truth.promised.max(entry.promises);
+            }
+            Outcome::Refused(()) => self.truth.promised = 0,
+            _ => {}
+        }
+        if matches!(outcome, Outcome::Refused(()) | Outcome::Marked(())) {
+            self.channel[..at].iter_mut().for_each(|older| older.is_outdated = true);
+        }
+    }
 }
 
 /// How a release failed.

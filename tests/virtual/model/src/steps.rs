@@ -226,6 +226,7 @@ impl World {
         if !scope.has_clock() && !self.has_effect(scope, from, node, request) {
             return;
         }
+        let is_revoked = self.clients[from].as_ref().is_some_and(|client| client.is_revoked);
         let fates = [Fate::Replied, Fate::Unheard, Fate::Repeated];
         for fate in fates {
             let may = match fate {
@@ -246,7 +247,10 @@ impl World {
             let is_heard_at_once = matches!(scope.replies, Replies::AtOnce | Replies::Certain);
             let is_over = self.clients[from].as_ref().is_none_or(|client| client.is_quiescent());
             if is_heard_at_once || is_over {
-                side.channel.remove(at);
+                let entry = side.channel.remove(at);
+                if fate != Fate::Unheard {
+                    side.hear(at, &entry, outcome, !is_revoked);
+                }
             } else {
                 side.channel[at].reply = Some(outcome);
             }
@@ -284,7 +288,11 @@ impl World {
         next: &mut Vec<Next>,
     ) {
         let mut world = self.clone();
-        let Entry { call, request, .. } = world.place(node).sides[from].channel.remove(at);
+        let is_revoked = self.clients[from].as_ref().is_some_and(|client| client.is_revoked);
+        let side = &mut world.place(node).sides[from];
+        let entry = side.channel.remove(at);
+        side.hear(at, &entry, outcome, !is_revoked);
+        let Entry { call, request, .. } = entry;
         let once = Step::Reply { from, node, request, outcome, is_twice: false };
         let reply = (call, request.kind, outcome);
         next.push(world.drive(scope, from, once, Input::Replies(&[reply])));

@@ -235,7 +235,7 @@ impl World {
                 } else {
                     side.truth.hash(&mut hasher);
                     let now = time(self.start, client.now);
-                    client.node(at).fingerprint(now, &mut hasher);
+                    client.machine.node_fingerprint(node_id(at), now, &mut hasher);
                 }
             }
             hashes[at] = hasher.finish();

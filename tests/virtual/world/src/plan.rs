@@ -25,10 +25,12 @@ pub(crate) enum Class {
     Readers,
     /// One of several names: `permit`.
     Permits,
+    /// Nodes lose keys, and cannot be reached by some clients.
+    Cut,
 }
 
 /// All classes: the word that chooses each, how many of a thousand seeds are run of it, and what its worlds are like.
-pub(crate) const CLASSES: [(Class, &str, u64, &str); 11] = [
+pub(crate) const CLASSES: [(Class, &str, u64, &str); 12] = [
     (
         Class::Promised,
         "promised",
@@ -65,6 +67,12 @@ pub(crate) const CLASSES: [(Class, &str, u64, &str); 11] = [
         "as revoked, and most requests are those of readers: no reader beside a lock, ever",
     ),
     (Class::Permits, "permits", 20, "a few permits: one holder each, and every client has some"),
+    (
+        Class::Cut,
+        "cut",
+        50,
+        "keys vanish, clients are cut off nodes: no two holders once the first has heard",
+    ),
 ];
 
 impl Class {

@@ -98,6 +98,9 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     if class == Class::Permits {
         return crate::permits::run(seed);
     }
+    if class == Class::Cut {
+        return crate::cut::run(seed);
+    }
     let sim = Sim::shuffled(seed);
     let dice = dice_of(&sim);
     let plan = Plan::draw(seed, &dice, class);
@@ -304,6 +307,18 @@ mod tests {
             assert_eq!(outcome.violations, [], "seed {seed}");
             assert!(outcome.faults.contains_key("lock revoked"), "seed {seed}");
         }
+    }
+
+    /// H5: no holder beside another one has heard that no quorum keeps its keys. Some have not heard.
+    #[test]
+    fn seeds_in_which_clients_are_cut_off_are_clean() {
+        let mut overlaps = 0;
+        for seed in 1..=40 {
+            let outcome = run(seed, Class::Cut);
+            assert_eq!(outcome.violations, [], "seed {seed}");
+            overlaps += outcome.overlaps;
+        }
+        assert!(overlaps > 0, "no two holders");
     }
 
     /// RW5: no reader beside a lock, and readers beside each other.

@@ -46,7 +46,8 @@ impl Watch {
         watch
     }
 
-    /// Records in the history an extension that a renewal made. Returns when it was last looked at.
+    /// Records in the history an extension that a renewal made, and an end that has moved back. Returns when it was last
+    /// looked at.
     ///
     /// Renewals are not seen as they happen. A watcher looks before each end that it knows of, so
     /// they are seen in time; except after a pause of the client, and then they count from when the
@@ -65,6 +66,11 @@ impl Watch {
                 let at = if paused { start.min(now) } else { now };
                 self.worker.add(at, What::Extended(self.lock, until));
             }
+        }
+        // A node has said that it does not keep the keys (H5).
+        if until < seen.until && self.lease.is_valid() && !seen.given_up {
+            seen.until = until;
+            self.worker.now(What::Extended(self.lock, self.worker.world_time(until)));
         }
         self.wrong_if(self.lease.fencing_token() != self.token, "has another token than before");
         self.wrong_if(self.cap.is_some_and(|cap| until > cap), "outlasts its hold limit");

@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
+use super::super::quorum::NodeId;
 use super::{AttemptMachine, Node, NodeSet, Phase, Round, Timers};
 
 impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
@@ -11,14 +12,14 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
     #[doc(hidden)]
     pub fn fingerprint(&self, now: Instant, hasher: &mut impl Hasher) {
         let left = |at: Instant| at.saturating_duration_since(now);
-        let Self { phase, round, timers, valid_until, hold_until, margin, token, .. } = self;
+        let Self { phase, round, timers, hold_until, token, .. } = self;
         let Self { settings, nodes: _, longest_ttl, calls: _, queued, left_late, .. } = self;
         self.has_looked.hash(hasher);
         if settings.connecting_nodes() != NodeSet::default() {
             left(self.connect_until).hash(hasher);
         }
         let Self { sends, decisions, votes: _, is_lost: _, waited: _, .. } = self;
-        let Round { id: _, start: _, ttl, valid_until: if_won, is_put_off, prolonged } = round;
+        let Round { id: _, start: _, ttl, is_put_off, prolonged } = round;
         let Timers { round, resend, bound, last, look } = timers;
 
         (std::mem::discriminant(phase), sends.len(), decisions.len()).hash(hasher);
@@ -28,32 +29,31 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
             (token, longest_ttl, ttl, is_put_off, prolonged, queued, left_late).hash(hasher);
         }
         match phase {
-            Phase::Acquiring | Phase::Adopting | Phase::Raising => left(*if_won).hash(hasher),
+            Phase::Acquiring | Phase::Adopting | Phase::Raising => {
+                left(self.round_end()).hash(hasher);
+            }
             Phase::Held { is_won } => is_won.hash(hasher),
-            Phase::Extending { next } => (next, left(*if_won)).hash(hasher),
+            Phase::Extending { next } => (next, left(self.round_end())).hash(hasher),
             Phase::Lapsed { until } => left(*until).hash(hasher),
             Phase::Ending(awaited) => awaited.hash(hasher),
             Phase::Revoked | Phase::Detached | Phase::Over => {}
         }
-        match phase {
-            Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked => {
-                (left(*valid_until), hold_until.map(left), margin).hash(hasher);
-            }
-            Phase::Ending(awaited) if awaited.release => left(*valid_until).hash(hasher),
-            _ => {}
-        }
+        hold_until.filter(|_| self.is_held()).map(left).hash(hasher);
     }
-}
 
-impl<E: Clone + Hash, H: Clone + Hash> Node<E, H> {
-    /// Hashes what is known of this node.
+    /// Hashes what is known of a node.
     #[doc(hidden)]
-    pub fn fingerprint(&self, now: Instant, hasher: &mut impl Hasher) {
-        let Self { is_ordered, know, call, release, vote, number, failure, look, looking } = self;
-        look.is_some().hash(hasher);
+    pub fn node_fingerprint(&self, id: NodeId, now: Instant, hasher: &mut impl Hasher) {
+        let Node { is_ordered, know, calls, promise, vote, number, failure, looking } =
+            self.node(id);
+        let is_judged = matches!(self.phase, Phase::Ending(awaited) if awaited.release);
+        let counts = is_judged || !self.has_ended();
+        let left = |end: Instant| counts.then(|| end.saturating_duration_since(now));
+        for call in calls {
+            (call.kind, call.is_outdated, call.promise.and_then(left)).hash(hasher);
+        }
+        (calls.len(), is_ordered, know, promise.and_then(left), vote, number).hash(hasher);
         looking.fingerprint(now, hasher);
-        (is_ordered, know, call.map(|call| call.kind), release.is_some()).hash(hasher);
-        (vote, number).hash(hasher);
         failure.as_ref().map(|failure| (&failure.reason, failure.is_answered)).hash(hasher);
     }
 }

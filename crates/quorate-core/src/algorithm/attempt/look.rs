@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::lease::{earlier, saturating_add};
 use super::super::quorum::NodeId;
 use super::messages::Message;
+use super::node::Purpose;
 use super::{AttemptMachine, Phase};
 
 /// For how long a lock is held without a look. A shorter hold costs no command more.
@@ -48,7 +49,7 @@ impl Looking {
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// A node has pushed that a key was written, or may have been. That is a reason to look, and no more (P1).
     pub fn handle_push(&mut self, node: NodeId, now: Instant) {
-        self.decide_lease(now);
+        self.decide(now);
         if self.is_held() && self.settings.pushing_nodes().contains(node) {
             self.nodes[node.index()].looking.wanted = Some(Wanted::Told);
             self.look_at(node, now);
@@ -82,15 +83,16 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     pub(super) fn look_at(&mut self, id: NodeId, now: Instant) {
         let is_held = self.is_held();
         let node = &mut self.nodes[id.index()];
+        let is_awaited = node.awaits(Purpose::Look);
         let looking = &mut node.looking;
-        let Some(wanted) = looking.wanted.filter(|_| is_held && node.look.is_none()) else {
+        let Some(wanted) = looking.wanted.filter(|_| is_held && !is_awaited) else {
             return;
         };
         match looking.paused_until.filter(|until| *until > now) {
             Some(until) => self.timers.look = earlier(self.timers.look, Some(until)),
             None => {
                 (looking.wanted, looking.is_told) = (None, wanted == Wanted::Told);
-                self.send(id, Message::Look);
+                self.send(id, Message::Look, now);
             }
         }
     }

@@ -100,7 +100,7 @@ pub enum Outcome<E, H = ()> {
 pub enum Decision {
     /// A quorum granted: the lock is held.
     Won {
-        /// The end of the lease: the earlier of its validity's end and the hold limit.
+        /// The end of the lease: the earlier of the promised end and the hold limit.
         valid_until: Instant,
         /// The fencing token, with fencing.
         token: Option<FencingToken>,
@@ -109,18 +109,11 @@ pub enum Decision {
     NotWon(Loss),
     /// After `NotWon`: each node has refused, has received nothing, or has answered or failed its undo (C8).
     Undone,
-    /// A quorum still owned the keys.
-    Extended {
-        /// The round that was decided, and with it all earlier ones.
-        round: RoundId,
-        /// The end of the lease, not earlier than before (H2).
-        valid_until: Instant,
-    },
-    /// No quorum extended. The lease stays as it was (H1).
-    ExtendFailed {
-        /// The round that was decided, and with it all earlier ones.
-        round: RoundId,
-    },
+    /// A quorum still owned the keys. Decides this round and all earlier ones.
+    Extended(RoundId),
+    /// No quorum extended in time. The end of the lease is what the nodes have promised (H1). Decides this round and all
+    /// earlier ones.
+    ExtendFailed(RoundId),
     /// A revoke has taken effect: the lease goes on to its end, and no further.
     Revoked,
     /// The lease has ended before its release (H1, H4).
@@ -156,13 +149,13 @@ pub enum Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "complete by definition: the ends of a lease")]
 pub enum End {
-    /// Its validity is over.
+    /// What the nodes have promised is over.
     Expired,
     /// Its hold limit is over (H7).
     HoldLimit,
-    /// More than N − quorum nodes said that the keys are not ours (H1).
+    /// A node said that the keys are not ours, and no quorum of promises is left (H1).
     NotOurs,
-    /// It was revoked, and its validity is over, or the marks are gone.
+    /// It was revoked, and what the nodes have promised is over, or the marks are gone.
     Revoked,
     /// The manager was closed.
     Closed,

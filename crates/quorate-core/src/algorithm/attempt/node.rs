@@ -11,17 +11,15 @@ use super::messages::{CallId, Message, Outcome};
 pub struct Node<E, H = ()> {
     pub(super) is_ordered: bool,
     pub(super) know: Knowledge,
-    /// The call in flight, unless it is a release.
-    pub(super) call: Option<InFlight>,
-    /// The release in flight: alone, or on an ordered connection behind `call`.
-    pub(super) release: Option<CallId>,
+    /// The calls in flight, the oldest first: one, and on an ordered connection a release behind it, and a look.
+    pub(super) calls: Vec<InFlight>,
+    /// Until when the node has promised to keep the keys. `None`: it has not, or has said that they are not ours.
+    pub(super) promise: Option<Instant>,
     pub(super) vote: RoundVote<E, H>,
     /// The fencing number that the node granted.
     pub(super) number: Option<FencingToken>,
     /// How the last release that failed did so.
     pub(super) failure: Option<FailedRelease<E>>,
-    /// The look in flight, on an ordered connection beside the others. Nothing waits for it.
-    pub(super) look: Option<CallId>,
     pub(super) looking: Looking,
 }
 
@@ -80,6 +78,10 @@ impl<E, H> From<Outcome<E, H>> for RoundVote<E, H> {
 pub(super) struct InFlight {
     pub(super) id: CallId,
     pub(super) kind: Purpose,
+    /// What a grant of this call promises. A repair promises nothing: only the next extension does (H3).
+    pub(super) promise: Option<Instant>,
+    /// Since it was made, a later call has said that the keys are not ours, or may have set or deleted them.
+    pub(super) is_outdated: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,12 +108,11 @@ impl<E: Clone, H: Clone> Node<E, H> {
         Self {
             is_ordered,
             know: Knowledge::Blank,
-            call: None,
-            release: None,
+            calls: Vec::new(),
+            promise: None,
             vote: RoundVote::Open,
             number: None,
             failure: None,
-            look: None,
             looking: Looking::default(),
         }
     }
@@ -140,10 +141,14 @@ impl<E: Clone, H: Clone> Node<E, H> {
         }
     }
 
-    /// Whether a call is in flight.
+    /// Whether a call is in flight. Nothing waits for a look.
     #[must_use]
-    pub const fn is_busy(&self) -> bool {
-        self.call.is_some() || self.release.is_some()
+    pub fn is_busy(&self) -> bool {
+        self.calls.iter().any(|call| call.kind != Purpose::Look)
+    }
+
+    pub(super) fn awaits(&self, kind: Purpose) -> bool {
+        self.calls.iter().any(|call| call.kind == kind)
     }
 
     /// Whether something may be left here that no release has answered for (C2). A node that refused may have
@@ -167,56 +172,44 @@ impl<E: Clone, H: Clone> Node<E, H> {
     /// A round begins: the node has not voted, and a call of an earlier round does not vote (Q3).
     pub(super) fn open_vote(&mut self) {
         self.vote = RoundVote::Open;
-        if let Some(call) = &mut self.call
-            && call.kind == Purpose::Extend
-        {
-            call.kind = Purpose::OldExtend;
-        }
+        let extensions = self.calls.iter_mut().filter(|call| call.kind == Purpose::Extend);
+        extensions.for_each(|call| call.kind = Purpose::OldExtend);
     }
 
-    pub(super) fn record_sent(&mut self, id: CallId, message: Message) {
+    pub(super) fn record_sent(&mut self, id: CallId, message: Message, promise: Option<Instant>) {
         let kind = match message {
             Message::Acquire { .. } => Purpose::Acquire,
             Message::Extend { .. } => Purpose::Extend,
             Message::Raise { .. } => Purpose::Raise,
             Message::Repair { .. } => Purpose::Repair,
-            Message::Look => {
-                self.look = Some(id);
-                return;
-            }
-            Message::Release { .. } => {
-                self.release = Some(id);
-                return;
-            }
+            Message::Look => Purpose::Look,
+            Message::Release { .. } => Purpose::Release,
         };
         if matches!(kind, Purpose::Acquire | Purpose::Repair) {
             self.know = Knowledge::Maybe;
+            self.calls.iter_mut().for_each(|call| call.is_outdated = true);
         }
-        self.call = Some(InFlight { id, kind });
-    }
-
-    /// Removes a call that settled; `None` if it was not in flight.
-    pub(super) fn settle(&mut self, id: CallId) -> Option<Purpose> {
-        if self.release == Some(id) {
-            self.release = None;
-            return Some(Purpose::Release);
-        }
-        if self.look.take_if(|look| *look == id).is_some() {
-            return Some(Purpose::Look);
-        }
-        self.call.take_if(|call| call.id == id).map(|call| call.kind)
+        self.calls.push(InFlight { id, kind, promise, is_outdated: false });
     }
 
     /// Awaits no call any more.
     pub(super) fn forget_calls(&mut self) {
-        (self.call, self.release, self.look) = (None, None, None);
+        self.calls.clear();
     }
 
-    /// Learns from a reply, in whatever phase and round it comes (C4).
-    pub(super) fn learn(&mut self, kind: Purpose, outcome: &Outcome<E, H>, now: Instant) {
+    /// Removes a call that settled, and learns from its reply, in whatever phase and round it comes (C4). What is out of
+    /// date changes nothing, so the order in which a node's replies come does not matter. `None` if it was not in flight.
+    pub(super) fn settle(
+        &mut self,
+        id: CallId,
+        outcome: &Outcome<E, H>,
+        now: Instant,
+    ) -> Option<Purpose> {
         use Outcome::{Failed, Granted, Lost, Marked, NotSent, Refused};
-        use Purpose::{Acquire, Extend, Look, OldExtend, Raise, Release, Repair};
+        use Purpose::{Acquire, Look, Raise, Release, Repair};
 
+        let at = self.calls.iter().position(|call| call.id == id)?;
+        let InFlight { kind, promise, is_outdated, .. } = self.calls.remove(at);
         if let (Acquire, Granted(number)) = (kind, outcome) {
             self.number = *number;
         }
@@ -227,19 +220,28 @@ impl<E: Clone, H: Clone> Node<E, H> {
         if let (Look, Granted(_)) = (kind, outcome) {
             self.looking.note_ours(now);
         }
-        let is_repaired = self.call.is_some_and(|call| call.kind == Repair);
         self.know = match (kind, outcome) {
-            // The node has executed it before the repair that is in flight, which may have set the keys (H5).
-            (Look, Refused(_) | Marked(_)) if is_repaired => self.know,
-            (Acquire | Repair | Extend | OldExtend | Look, Granted(_)) => Knowledge::Ours,
-            (Acquire | Repair | Extend | OldExtend | Look, Refused(_)) => Knowledge::NotOurs,
-            (Acquire | Repair | Extend | OldExtend | Look, Marked(_)) => Knowledge::Marked,
-            (Acquire, NotSent(_)) => Knowledge::Blank,
-            (Repair, NotSent(_)) => Knowledge::NotOurs,
+            _ if is_outdated => return Some(kind),
             (Release, Granted(_) | Refused(_) | Marked(_)) => Knowledge::Freed,
             (Release, _) if self.know == Knowledge::NotOurs => Knowledge::Freed,
-            (Acquire | Repair, Failed(_) | Lost(_)) | (Raise | Release, _) => self.know,
-            (Extend | OldExtend | Look, Failed(_) | Lost(_) | NotSent(_)) => self.know,
+            (Acquire, NotSent(_)) => Knowledge::Blank,
+            (Repair, NotSent(_)) => Knowledge::NotOurs,
+            (Raise | Release, _) | (_, Failed(_) | Lost(_) | NotSent(_)) => return Some(kind),
+            (_, Granted(_)) => Knowledge::Ours,
+            (_, Refused(_)) => Knowledge::NotOurs,
+            // No other client gets a marked key before its ttl has passed.
+            (_, Marked(_)) => Knowledge::Marked,
         };
+        match self.know {
+            // A later promise never shortens (H2).
+            Knowledge::Ours => self.promise = self.promise.max(promise),
+            // When it is over, the keys may just have expired.
+            Knowledge::NotOurs => self.promise = self.promise.filter(|end| now >= *end),
+            _ => {}
+        }
+        if self.know != Knowledge::Ours {
+            self.calls[..at].iter_mut().for_each(|older| older.is_outdated = true);
+        }
+        Some(kind)
     }
 }

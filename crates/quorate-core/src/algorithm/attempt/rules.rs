@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::super::lease::saturating_add;
 use super::super::quorum::NodeId;
-use super::messages::{Decision, End, Loss, Message, Outcome};
+use super::messages::{Decision, Loss, Message, Outcome};
 use super::node::{Knowledge, Node, Purpose, RoundVote};
 use super::{AttemptMachine, Owed, Phase};
 
@@ -42,7 +42,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
             (Phase::Ending(_), Purpose::Acquire, Outcome::NotSent(_)) => RoundVote::NotAsked,
             (Phase::Ending(_), Purpose::Release, Outcome::Refused(_))
-                if node.failure.is_some() || now >= self.valid_until =>
+                if node.failure.is_some() || node.promise.is_some_and(|end| now >= end) =>
             {
                 RoundVote::Unclear
             }
@@ -77,7 +77,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         match self.phase {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => {
                 let (granted, open) = (granted(), open());
-                if now >= self.round.valid_until {
+                if now >= self.round_end() {
                     self.lose(Loss::Expired, now);
                 } else if granted >= quorum {
                     self.agree(now);
@@ -100,18 +100,10 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
                     return false;
                 }
             }
-            // Before the answers: that the keys are not ours may be said because they have expired.
-            Phase::Held { .. } | Phase::Extending { .. } if now >= self.lease_end() => {
-                let is_limit = self.lease_end() < self.valid_until;
-                let why = if is_limit { End::HoldLimit } else { End::Expired };
-                self.lapse(why, saturating_add(self.lease_end(), self.margin), now);
-            }
-            Phase::Revoked if now >= self.lease_end() => {
-                self.lapse(End::Revoked, saturating_add(self.lease_end(), self.margin), now);
-            }
-            Phase::Revoked if not_ours() > spare => self.lapse(End::Revoked, now, now),
-            Phase::Held { .. } | Phase::Extending { .. } if not_ours() > spare => {
-                self.lapse(End::NotOurs, now, now);
+            Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked
+                if now >= self.lease_end() =>
+            {
+                self.end_lease(false, now);
             }
             // No extension can win, and no other client gets a marked key before its ttl has passed.
             Phase::Held { .. } | Phase::Extending { .. }
@@ -160,20 +152,20 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
         match self.phase {
             Phase::Ending(_) if node.owes_release() && kind != Purpose::Release => {
-                self.send_release(id);
+                self.send_release(id, now);
             }
             Phase::Ending(_) if node.owes_release() && self.timers.bound.is_some() => {
                 let pause_end = self.node_timeout(now);
                 self.timers.resend.get_or_insert(pause_end);
             }
             Phase::Extending { .. } if node.is_open() => {
-                self.send(id, Message::Extend { ttl: self.round.ttl });
+                self.send(id, Message::Extend { ttl: self.round.ttl }, now);
             }
             Phase::Raising if node.is_open() && node.know == Knowledge::Ours => {
-                self.send_raise(id);
+                self.send_raise(id, now);
             }
             Phase::Held { is_won: true } if is_refused && kind == Purpose::Extend => {
-                self.send(id, Message::Repair { ttl: self.round.ttl });
+                self.send(id, Message::Repair { ttl: self.round.ttl }, now);
             }
             _ => {}
         }

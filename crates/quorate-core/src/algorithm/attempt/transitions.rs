@@ -6,7 +6,7 @@ use super::super::fence::Agreement;
 use super::super::lease::{Ttl, earlier, saturating_add};
 use super::super::quorum::NodeId;
 use super::messages::{Action, CallId, Decision, End, Loss, Message};
-use super::node::{Knowledge, Node, RoundVote};
+use super::node::{Knowledge, Node, Purpose, RoundVote};
 use super::{AttemptMachine, Owed, Phase, Round, Timers};
 
 /// A round's deadline that is noticed later than this is put off by as much, once. The process was
@@ -14,10 +14,9 @@ use super::{AttemptMachine, Owed, Phase, Round, Timers};
 const NOTICED_LATE: Duration = Duration::from_millis(10);
 
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
-    /// Opens a round: everything that it decides counts from now (T1).
+    /// Opens a round.
     pub(super) fn open_round(&mut self, ttl: Ttl, now: Instant) {
-        let valid_until = self.settings.valid_until(now, ttl);
-        self.round = Round::new(self.round.id.next(), now, ttl, valid_until);
+        self.round = Round::new(self.round.id.next(), now, ttl);
         self.timers.round = Some(self.node_timeout(now));
         self.longest_ttl = self.longest_ttl.max(ttl);
         for node in &mut self.nodes {
@@ -28,7 +27,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// The deadline of the open round is due: votes that are open become silent.
     pub(super) fn close_votes(&mut self, due: Instant, now: Instant) {
         let is_ending = matches!(self.phase, Phase::Ending(_));
-        let latest = if is_ending { self.timers.bound } else { Some(self.round.valid_until) };
+        let latest = if is_ending { self.timers.bound } else { Some(self.round_end()) };
         let latest = latest.filter(|latest| *latest > now);
         let is_late = now.saturating_duration_since(due) > NOTICED_LATE;
         if is_late && latest.is_some() && !self.round.is_put_off {
@@ -90,7 +89,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
                     let node = &mut self.nodes[id.index()];
                     if matches!(node.vote, RoundVote::For) && node.number != self.token {
                         node.vote = RoundVote::Open;
-                        self.send_raise(id);
+                        self.send_raise(id, now);
                     }
                 }
             }
@@ -101,8 +100,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     fn win(&mut self, now: Instant) {
         self.record_votes(now);
         self.phase = Phase::Held { is_won: true };
-        self.valid_until = self.round.valid_until;
-        self.margin = self.settings.safety_margin.of(self.round.ttl);
         self.hold_until = self.settings.hold_limit.map(|limit| saturating_add(now, limit));
         let (valid_until, token) = (self.lease_end(), self.token);
         self.decisions.push_back(Decision::Won { valid_until, token });
@@ -120,57 +117,63 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
     }
 
-    /// Opens a round of extensions, for `ttl` or for the rest of the lease, if that is longer.
-    ///
-    /// Each vote for it so proves that the keys last as long as the lease and its margin. A node that was
-    /// repaired for a shorter ttl would count for the whole lease otherwise (H3).
+    /// Opens a round of extensions.
     pub(super) fn open_extension(&mut self, ttl: Ttl, now: Instant) {
-        let keys_end = saturating_add(self.valid_until, self.margin);
-        let rest = self.settings.drift.ttl_until(now, keys_end);
-        let ttl = rest.map_or(ttl, |rest| rest.max(ttl));
         self.phase = Phase::Extending { next: None };
         self.open_round(ttl, now);
         for id in self.select(|node| !node.is_busy()).iter() {
-            self.send(id, Message::Extend { ttl });
+            self.send(id, Message::Extend { ttl }, now);
         }
     }
 
-    /// A round of extensions is decided. Only one that was won moves the lease and repairs nodes.
+    /// A round of extensions is decided. Only one that was won repairs nodes.
     pub(super) fn close_extension(&mut self, is_won: bool, next: Option<Ttl>, now: Instant) {
         self.record_votes(now);
         self.phase = Phase::Held { is_won };
-        let Round { id: round, ttl, valid_until, .. } = self.round;
+        let Round { id: round, ttl, .. } = self.round;
         if is_won {
-            if valid_until > self.valid_until {
-                self.valid_until = valid_until;
-                self.margin = self.settings.safety_margin.of(ttl);
-            }
-            let valid_until = self.lease_end();
-            self.decisions.push_back(Decision::Extended { round, valid_until });
+            self.decisions.push_back(Decision::Extended(round));
             let lacks_keys = |node: &Node<E, H>| {
-                let is_marked = node.know == Knowledge::Marked;
-                matches!(node.vote, RoundVote::Against(_)) && !node.is_busy() && !is_marked
+                matches!(node.vote, RoundVote::Against(_))
+                    && node.know == Knowledge::NotOurs
+                    && !node.is_busy()
             };
             for id in self.select(lacks_keys).iter() {
-                self.send(id, Message::Repair { ttl });
+                self.send(id, Message::Repair { ttl }, now);
             }
         } else {
-            self.decisions.push_back(Decision::ExtendFailed { round });
+            self.decisions.push_back(Decision::ExtendFailed(round));
         }
         if let Some(ttl) = next {
             self.open_extension(ttl, now);
         }
     }
 
-    /// A revoke has taken effect. An extension that is open fails: whatever it gained, no other may follow (V10).
+    /// A revoke has taken effect. An extension that is open fails: whatever it gained, no other may follow, and what is
+    /// in flight promises nothing (V10).
     pub(super) fn note_revoked(&mut self, now: Instant) {
         if let Phase::Extending { next } = self.phase {
             self.record_votes(now);
             let round = if next.is_some() { self.round.id.next() } else { self.round.id };
-            self.decisions.push_back(Decision::ExtendFailed { round });
+            self.decisions.push_back(Decision::ExtendFailed(round));
         }
+        let calls = self.nodes.iter_mut().flat_map(|node| &mut node.calls);
+        calls.for_each(|call| call.promise = None);
         self.phase = Phase::Revoked;
         self.decisions.push_back(Decision::Revoked);
+    }
+
+    /// The lease has ended: by time, or because a node has taken its promise back. After that nothing is left to protect.
+    pub(super) fn end_lease(&mut self, is_taken_back: bool, now: Instant) {
+        let why = match self.phase {
+            Phase::Revoked => End::Revoked,
+            _ if is_taken_back => End::NotOurs,
+            _ if self.lease_end() < self.promised() => End::HoldLimit,
+            _ => End::Expired,
+        };
+        let until =
+            if is_taken_back { now } else { saturating_add(self.lease_end(), self.margin()) };
+        self.lapse(why, until, now);
     }
 
     /// The lease has ended. Its keys stay until `until`, for a holder that stops late (H4).
@@ -200,7 +203,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// the end of a lost lease.
     pub(super) fn begin_release(&mut self, awaited: Owed, now: Instant) {
         self.phase = Phase::Ending(awaited);
-        self.round = Round::new(self.round.id, now, self.round.ttl, self.round.valid_until);
+        self.round = Round::new(self.round.id, now, self.round.ttl);
         let longest = self.longest_ttl.as_duration();
         let bound = self.settings.cleanup_bound.map_or(longest, |bound| bound.min(longest));
         self.timers = Timers {
@@ -214,7 +217,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             node.vote = if is_blank { RoundVote::NotAsked } else { RoundVote::Open };
             // A release never overtakes the call before it (C3).
             if node.owes_release() && (node.is_ordered || !node.is_busy()) {
-                self.send_release(id);
+                self.send_release(id, now);
             }
         }
     }
@@ -237,41 +240,47 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     }
 
     /// Sends a release to each idle node that owes one.
-    pub(super) fn resend_releases(&mut self) {
+    pub(super) fn resend_releases(&mut self, now: Instant) {
         for id in self.select(|node| node.owes_release() && !node.is_busy()).iter() {
-            self.send_release(id);
+            self.send_release(id, now);
         }
     }
 
     /// Gives up the calls in front of a release that has not been sent, and sends it.
-    pub(super) fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self, now: Instant) {
         for id in self.settings.nodes.ids() {
             let node = &mut self.nodes[id.index()];
-            if node.owes_release() && node.release.is_none() {
-                if let Some(call) = node.call.take() {
-                    self.sends.push_back((id, Action::GiveUp(call.id)));
-                }
-                self.send_release(id);
+            if node.owes_release() && !node.awaits(Purpose::Release) {
+                let given_up = node.calls.drain(..).map(|call| (id, Action::GiveUp(call.id)));
+                self.sends.extend(given_up);
+                self.send_release(id, now);
             }
         }
     }
 
-    pub(super) fn send_raise(&mut self, id: NodeId) {
+    pub(super) fn send_raise(&mut self, id: NodeId, now: Instant) {
         if let Some(token) = self.token {
-            self.send(id, Message::Raise { token });
+            self.send(id, Message::Raise { token }, now);
         }
     }
 
-    pub(super) fn send_release(&mut self, id: NodeId) {
+    pub(super) fn send_release(&mut self, id: NodeId, now: Instant) {
         let received = self.nodes.iter().map(|node| node.number);
         let highest = received.max().flatten().max(self.token);
-        self.send(id, Message::Release { highest });
+        self.send(id, Message::Release { highest }, now);
     }
 
-    pub(super) fn send(&mut self, id: NodeId, message: Message) {
+    /// Sends a message. What its grant promises counts from now, before the first byte of this call (T1).
+    pub(super) fn send(&mut self, id: NodeId, message: Message, now: Instant) {
         self.calls = self.calls.wrapping_add(1);
         let call = CallId::new(id, self.calls);
-        self.nodes[id.index()].record_sent(call, message);
+        let promise = match message {
+            Message::Acquire { ttl } | Message::Extend { ttl } => {
+                Some(self.settings.promise(now, ttl))
+            }
+            _ => None,
+        };
+        self.nodes[id.index()].record_sent(call, message, promise);
         self.sends.push_back((id, Action::Send(call, message)));
     }
 

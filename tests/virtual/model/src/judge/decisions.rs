@@ -23,8 +23,8 @@ impl World {
         let truth = Truth { world: self, scope, from, before, client, decisions, input };
         decisions.iter().find_map(|decision| match *decision {
             Decision::Won { valid_until, token } => truth.won(valid_until, token.map_or(0, small)),
-            Decision::Extended { valid_until, .. } => truth.extended(valid_until),
-            Decision::ExtendFailed { .. } => truth.extend_failed(),
+            Decision::Extended(_) => truth.extended(),
+            Decision::ExtendFailed(_) => truth.extend_failed(),
             Decision::LeaseLost(why) => truth.lease_lost(why),
             Decision::Released => truth.released(),
             Decision::LostBefore => truth.lost_before(),
@@ -78,8 +78,9 @@ impl Truth<'_> {
         ])
     }
 
-    fn extended(&self, valid_until: Instant) -> Option<&'static str> {
-        let is_in_time = |end| end > self.now() && valid_until >= end;
+    fn extended(&self) -> Option<&'static str> {
+        let valid_until = self.client.machine.valid_until();
+        let is_in_time = |end| end > self.now() && valid_until.is_none_or(|after| after >= end);
         first_of(&[
             (self.votes() < QUORUM, "Q3, H3: extended without a quorum of owners in this round"),
             (
@@ -90,14 +91,13 @@ impl Truth<'_> {
     }
 
     fn extend_failed(&self) -> Option<&'static str> {
-        (self.client.machine.valid_until() != self.before.machine.valid_until())
-            .then_some("H1: a failed extension changed the lease")
+        (self.client.machine.valid_until() > self.before.machine.valid_until())
+            .then_some("H1: a failed extension moved the lease on")
     }
 
     fn lease_lost(&self, why: End) -> Option<&'static str> {
         let [margin, grace] = [MARGIN, GRACE].map(|ticks| Duration::from_secs(ticks.into()));
         let (now, old_end) = (self.now(), self.before.machine.valid_until());
-        let has_keys = self.count(|place, _| place.owner == Some(self.from)) >= QUORUM;
         // Whether it is so, and until when the keys are to be kept.
         let (is_true, until) = match why {
             End::Expired | End::HoldLimit => {
@@ -107,7 +107,7 @@ impl Truth<'_> {
                 self.before.is_revoked || self.decisions.contains(&Decision::Revoked),
                 old_end.filter(|end| now >= *end).map(|end| end + margin),
             ),
-            End::NotOurs => (!has_keys || self.scope.is_delivered_late, None),
+            End::NotOurs => (self.world.promised(self.from) == 0, None),
             End::Closed => (
                 matches!(self.input, Input::Close),
                 old_end.map(|end| end.min(now + margin.min(grace))),

@@ -42,6 +42,18 @@ impl World {
                 Rc::make_mut(client).now += 1;
             }
         }
+        let promises = |at: usize| {
+            let sides = self.places[at].sides.iter();
+            sides.flat_map(|side| {
+                side.channel.iter().map(|it| it.promises).chain([side.truth.promised])
+            })
+        };
+        for at in (0..NODES).filter(|at| promises(*at).any(|left| left > 0)) {
+            for side in &mut world.place(at).sides {
+                side.truth.promised = side.truth.promised.saturating_sub(1);
+                side.channel.iter_mut().for_each(|it| it.promises = it.promises.saturating_sub(1));
+            }
+        }
         for at in 0..NODES {
             if self.places[at].left > 0 {
                 let place = world.place(at);

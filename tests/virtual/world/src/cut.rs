@@ -1,0 +1,268 @@
+//! Worlds in which nodes lose keys, and cannot be reached by some clients.
+//!
+//! A node that has lost a key gives it to the next client, so a lock can have two holders: until the first of them hears of
+//! it. The judge hears what each client hears, and has the rule of its own: until when each node has promised to keep the
+//! keys of an attempt. No client relies on a lock beside another one when it has heard that no quorum keeps its keys (H5).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use quorate_core::backend::{
+    AcquireOptions, Claim, ExtendOptions, ReleaseOptions, Reply, Vote, async_trait,
+};
+use quorate_core::{BackendError, Lease, LockBackend, LockManager, Runtime};
+use quorate_memory::{Effect, MemoryNode, Rule, Sim};
+
+use crate::plan::{Class, Plan};
+use crate::process::Process;
+use crate::run::{Outcome, Scene};
+use crate::world::{dice_of, lock, name};
+
+/// What a client has heard of one attempt: of each node, until when it keeps the keys.
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    promises: BTreeMap<usize, Option<Instant>>,
+}
+
+impl Heard {
+    /// Until when a quorum keeps the keys; `None` if none does.
+    fn end(&self, quorum: usize) -> Option<Instant> {
+        let mut promises: Vec<Instant> = self.promises.values().flatten().copied().collect();
+        promises.sort_unstable();
+        promises.len().checked_sub(quorum).map(|at| promises[at])
+    }
+}
+
+/// What a client has heard: of each attempt, by its token, and of which attempt last.
+#[derive(Debug, Default)]
+struct Ear {
+    heard: BTreeMap<Vec<u8>, Heard>,
+    latest: Vec<u8>,
+}
+
+/// A node as a client sees it, and what it hears of it.
+#[derive(Debug)]
+struct Listening {
+    node: MemoryNode,
+    at: usize,
+    scene: Arc<Scene>,
+    process: Process,
+    ear: Arc<Mutex<Ear>>,
+}
+
+impl Listening {
+    fn hear(&self, claim: &Claim, promise: Option<Instant>, reply: &Result<Reply, BackendError>) {
+        let mut ear = lock(&self.ear);
+        let heard = ear.heard.entry(claim.token().as_bytes().to_vec()).or_default();
+        let promised = heard.promises.entry(self.at).or_default();
+        match reply.as_ref().map(|reply| reply.vote) {
+            Ok(Vote::Granted) => *promised = (*promised).max(promise),
+            Ok(_) => *promised = None,
+            Err(_) => {}
+        }
+    }
+
+    fn promise(&self, claim: &Claim) -> Instant {
+        let validity = self.scene.plan.validity_of(claim.ttl().as_duration());
+        self.process.client().now() + validity
+    }
+}
+
+#[async_trait]
+impl LockBackend for Listening {
+    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
+        let promise = self.promise(claim);
+        let is_repair = {
+            let mut ear = lock(&self.ear);
+            ear.latest = claim.token().as_bytes().to_vec();
+            let token = ear.latest.clone();
+            let promises = &mut ear.heard.entry(token).or_default().promises;
+            promises.insert(self.at, None).is_some()
+        };
+        let reply = self.node.acquire(claim, options).await;
+        self.hear(claim, Some(promise).filter(|_| !is_repair), &reply);
+        reply
+    }
+
+    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
+        let promise = self.promise(claim);
+        let reply = self.node.extend(claim, options).await;
+        self.hear(claim, Some(promise), &reply);
+        reply
+    }
+
+    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
+        self.node.release(claim, options).await
+    }
+
+    fn name(&self) -> Cow<'_, str> {
+        self.node.name().into()
+    }
+}
+
+/// A client that has the lock, with the token of its attempt.
+#[derive(Clone, Debug)]
+struct Holder {
+    lease: Lease,
+    token: Vec<u8>,
+}
+
+/// What all clients of a world share.
+struct Field {
+    scene: Arc<Scene>,
+    ears: Vec<Arc<Mutex<Ear>>>,
+    holders: Mutex<BTreeMap<usize, Holder>>,
+    held: Mutex<u64>,
+}
+
+/// Runs the world of `seed`.
+pub(crate) fn run(seed: u64) -> Outcome {
+    let sim = Sim::shuffled(seed);
+    let dice = dice_of(&sim);
+    let ttl = Duration::from_millis(*dice.pick(&[500, 1_000, 10_000]));
+    let plan = Plan {
+        nodes: *dice.pick(&[3, 3, 5]),
+        clients: 2 + dice.below(3),
+        tasks: 1,
+        resources: 1,
+        ttl,
+        latency: ttl / *dice.pick(&[1_000, 200, 50]),
+        chaos: ttl * 30,
+        loss: 0,
+        drift: 0,
+        margin: None,
+        renew_every: None,
+        ..Plan::draw(seed, &dice, Class::Cut)
+    };
+    let scene = Arc::new(Scene::new(&sim, plan));
+    scene.nodes.iter().for_each(|node| scene.calm(node));
+    let ears: Vec<_> = scene.processes.iter().map(|_| Arc::default()).collect();
+    let (holders, held) = Default::default();
+    let field = Arc::new(Field { scene: Arc::clone(&scene), ears, holders, held });
+    let managers: Vec<_> = (0..scene.plan.clients).filter_map(|at| field.manager(at)).collect();
+    sim.spawn(Box::pin(Arc::clone(&field).cut()));
+    sim.spawn(Box::pin(Arc::clone(&field).watch()));
+    for (client, manager) in managers.iter().enumerate() {
+        let hold = Arc::clone(&field).hold(client, manager.clone());
+        scene.processes[client].spawn(Box::pin(hold));
+    }
+    sim.advance(scene.plan.chaos + ttl * 8);
+    for (client, manager) in managers.iter().enumerate() {
+        let locked = sim.block_on(manager.lock(name(0)).timeout(ttl * 8));
+        scene.wrong_if(locked.is_err(), format!("all is well, but client {client} has no lock"));
+    }
+    let outcome = Outcome {
+        world: format!("{:?}", scene.plan),
+        violations: scene.take_wrong(),
+        overlaps: scene.faults().get("two holders").map_or(0, |_| 1),
+        tokens: *lock(&field.held),
+        history: scene.history.clone(),
+        simulated: sim.elapsed(),
+        faults: scene.faults(),
+        ..Outcome::default()
+    };
+    sim.end();
+    outcome
+}
+
+impl Field {
+    fn manager(&self, client: usize) -> Option<LockManager> {
+        let (scene, process) = (&self.scene, &self.scene.processes[client]);
+        let nodes = scene.nodes.iter().enumerate().map(|(at, node)| Listening {
+            node: node.seen_by(process.client()),
+            at,
+            scene: Arc::clone(scene),
+            process: process.clone(),
+            ear: Arc::clone(&self.ears[client]),
+        });
+        let builder = LockManager::builder(nodes).runtime(process.clone());
+        builder.ttl(scene.plan.ttl).cleanup_bound(scene.plan.ttl).build().ok()
+    }
+
+    /// Holds the lock again and again, until the chaos ends.
+    async fn hold(self: Arc<Self>, client: usize, manager: LockManager) {
+        let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
+        while scene.sim.elapsed() < scene.plan.chaos {
+            scene.sleep(scene.dice.scaled_time(ttl)).await;
+            let Ok(guard) = manager.lock(name(0)).timeout(ttl * 2).await else { continue };
+            *lock(&self.held) += 1;
+            let token = lock(&self.ears[client]).latest.clone();
+            lock(&self.holders).insert(client, Holder { lease: guard.lease(), token });
+            self.judge();
+            let is_renewed = scene.dice.percent(70);
+            if is_renewed {
+                guard.auto_renew();
+            }
+            let until = scene.sim.elapsed() + scene.dice.time(ttl / 2, ttl * 6);
+            while guard.is_valid() && scene.sim.elapsed() < until.min(scene.plan.chaos) {
+                scene.sleep(scene.dice.time(Duration::ZERO, ttl / 4)).await;
+                if !is_renewed {
+                    let extended = guard.extend().await;
+                    scene.note(format!("client {client} extends: {extended:?}"));
+                }
+            }
+            lock(&self.holders).remove(&client);
+            drop(guard.release().await);
+        }
+    }
+
+    /// Cuts clients off nodes, and lets nodes lose the key, until the chaos ends.
+    async fn cut(self: Arc<Self>) {
+        let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
+        while scene.sim.elapsed() < scene.plan.chaos {
+            scene.sleep(scene.dice.scaled_time(ttl)).await;
+            if scene.dice.percent(60) {
+                let node = scene.dice.pick(&scene.nodes);
+                node.expire(name(0));
+                scene.count("key gone");
+                scene.note(format!("{} loses the key", node.name()));
+                continue;
+            }
+            let client = scene.dice.pick(&scene.processes).client();
+            let node = scene.dice.pick(&scene.nodes).clone();
+            for effect in [Effect::DropRequest, Effect::DropReply] {
+                node.add_rule(Rule::new(effect).client(client));
+            }
+            scene.count("cut off");
+            scene.note(format!("client {} is cut off {}", client.id(), node.name()));
+            let (all, lasting) = (Arc::clone(scene), scene.dice.time(ttl, ttl * 4));
+            let end = async move {
+                all.sleep(lasting).await;
+                all.calm(&node);
+                all.note(format!("{} is there for all", node.name()));
+            };
+            scene.sim.spawn(Box::pin(end));
+        }
+        scene.nodes.iter().for_each(|node| scene.calm(node));
+    }
+
+    async fn watch(self: Arc<Self>) {
+        let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
+        while scene.sim.elapsed() < scene.plan.chaos {
+            scene.sleep(ttl / 50).await;
+            self.judge();
+        }
+    }
+
+    /// Of two that hold the lock, none has heard that no quorum keeps its keys.
+    fn judge(&self) {
+        let scene = &self.scene;
+        let holders = lock(&self.holders);
+        let valid: Vec<_> = holders.iter().filter(|(_, holder)| holder.lease.is_valid()).collect();
+        if valid.len() < 2 {
+            return;
+        }
+        scene.count("two holders");
+        for (client, holder) in valid {
+            let heard = lock(&self.ears[*client]).heard.get(&holder.token).cloned();
+            let end = heard.and_then(|heard| heard.end(scene.nodes.len() / 2 + 1));
+            let now = scene.processes[*client].client().now();
+            scene.wrong_if(
+                end.is_none_or(|end| end <= now),
+                format!("client {client} relies on a lock beside another, and has heard that no quorum keeps it"),
+            );
+        }
+    }
+}
