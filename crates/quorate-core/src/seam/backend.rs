@@ -440,7 +440,7 @@ mod tests {
         let node: &dyn LockBackend = &Refusing;
         let key = Key::new(b"", &Resource::new("k").unwrap());
         let token = Token::draw(|_| Ok(())).unwrap();
-        let ttl = Ttl::try_from(std::time::Duration::from_secs(1)).unwrap();
+        let ttl = Ttl::try_from(Duration::from_secs(1)).unwrap();
         let claim = Claim::new([key.clone()], token, ttl);
         let entry = Entry::new(*b"e");
         let number = FencingToken::MAX;

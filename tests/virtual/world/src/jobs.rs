@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::backend::{Capabilities, Holder, LockBackend as _};
-use quorate_core::{FencingToken, Lease, LockError, LockManager, Runtime};
+use quorate_core::{FencingToken, Lease, LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim, Value};
 
 use crate::history::What;
