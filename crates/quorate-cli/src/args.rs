@@ -244,12 +244,14 @@ pub(crate) struct Run {
     pub(crate) shell: Option<std::ffi::OsString>,
     #[command(flatten)]
     pub(crate) wait: Wait,
-    /// Print nothing, and exit with 0 without -E, if the lock is held by another until the wait ended
+    /// Print nothing, and exit with 0 without -E, if the lock is held by another until the wait
+    /// ended
     #[arg(long, help_heading = "Waiting")]
     pub(crate) skip: bool,
-    /// The exit code if the lock is held by another until the wait ended. Default: 75, or 0 with --skip and --once-per. With
-    /// --once-per, DONE is that of a period that is done: 0 by default
-    #[arg(short = 'E', value_name = "CODE[,DONE]", value_parser = held_codes, help_heading = "Waiting")]
+    /// The exit code if the lock is held by another until the wait ended. Default: 75, or 0 with
+    /// --skip and --once-per. With --once-per, DONE is that of a period that is done: 0 by default
+    #[arg(short = 'E', value_name = "CODE[,DONE]", value_parser = held_codes)]
+    #[arg(help_heading = "Waiting")]
     pub(crate) held_codes: Option<(u8, Option<u8>)>,
     /// Hold the locks for reading: beside other readers, and not beside a lock
     #[arg(long, conflicts_with_all = ["fenced", "once_per", "permits"], help_heading = "Holding")]

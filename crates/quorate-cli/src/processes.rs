@@ -1,8 +1,8 @@
 //! The processes of the command: all below this one, in whatever process group they are.
 //!
 //! On Linux this process is the subreaper, so an orphan of the command becomes its child and stays below it. A process that
-//! began a session of its own is not one of them, unless it is the command itself, nor is what was there before, with all
-//! that comes of it. Without `/proc` of our own pid namespace nothing is known of them.
+//! began a session of its own is not one of them, unless it is the command itself, nor is what was
+//! there before, with all that comes of it. Without `/proc` of our own pid namespace nothing is known of them.
 //!
 //! Ids are plain numbers here: that of a group or of a session outside of our pid namespace is 0.
 
@@ -84,7 +84,8 @@ pub(crate) fn before() -> Vec<Process> {
     before
 }
 
-/// Adds what those that were there `before` have begun. Once its parent has ended, it is our child as an orphan of the command.
+/// Adds what those that were there `before` have begun. Once its parent has ended, it is our child,
+/// as an orphan of the command is.
 pub(crate) fn follow(before: &mut Vec<Process>) {
     if !before.is_empty() {
         let all = all();

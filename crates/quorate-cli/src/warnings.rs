@@ -70,7 +70,8 @@ impl Warnings {
         Ok(())
     }
 
-    /// Warns while the lease is held: once for each time that a renewal has failed, and once if the lock is revoked.
+    /// Warns while the lease is held: once for each time that a renewal has failed, and once if the
+    /// lock is revoked.
     ///
     /// # Cancel safety
     ///

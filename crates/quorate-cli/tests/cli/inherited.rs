@@ -1,4 +1,5 @@
-//! What a test inherits is no part of it: the signals that its parent ignores, the environment, the umask, few descriptors.
+//! What a test inherits is no part of it: the signals that its parent ignores, the environment, the
+//! umask, few descriptors.
 
 use std::process::Command;
 use std::sync::Once;
@@ -30,14 +31,16 @@ pub(crate) fn settle(command: &mut Command) {
     }
 }
 
-/// A signal that is ignored would be in each process that we start. One that is caught has its default there.
+/// A signal that is ignored would be in each process that we start. One that is caught has its
+/// default there.
 fn catch_ignored_signals() {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let _context = runtime.enter();
-    // PIPE is ignored by std, which makes it deadly again in a process that it starts. Two signals are those of libc.
+    // PIPE is ignored by std, which makes it deadly again in a process that it starts. Two signals
+    // are those of libc.
     for number in (1..=64).filter(|number| *number != 13 && ignored >> (number - 1) & 1 == 1) {
         let _ = unix::signal(SignalKind::from_raw(number));
     }

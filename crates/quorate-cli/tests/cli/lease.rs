@@ -144,7 +144,8 @@ fn x1_the_command_has_time_to_stop() {
     }
 }
 
-/// It ignores TERM. Whatever came before, it has `--kill-after` to stop, since another one may have the lock by then.
+/// It ignores TERM. Whatever came before, it has `--kill-after` to stop, since another one may have
+/// the lock by then.
 #[test]
 fn x1_a_command_whose_keys_are_gone_is_killed_before_the_end_of_the_lease() {
     let nodes = &Nodes::start(3);
@@ -155,7 +156,8 @@ fn x1_a_command_whose_keys_are_gone_is_killed_before_the_end_of_the_lease() {
         (
             "revoked, and what is left",
             true,
-            "(trap '' TERM; while [ -e here ]; do sleep 0.05; done) & until [ -e got ]; do sleep 0.05; done",
+            "(trap '' TERM; while [ -e here ]; do sleep 0.05; done) & \
+             until [ -e got ]; do sleep 0.05; done",
         ),
     ] {
         let (dir, name) = (&Dir::new(), kind.replace(' ', "-"));
@@ -180,7 +182,8 @@ fn x1_a_command_whose_keys_are_gone_is_killed_before_the_end_of_the_lease() {
 #[test]
 fn x1_a_command_whose_lock_was_revoked_has_the_rest_of_its_lease() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    let script = "trap 'sleep 0.2; echo term >> got' TERM; echo $$ > group; while [ -e here ]; do sleep 0.05; done";
+    let script = "trap 'sleep 0.2; echo term >> got' TERM; echo $$ > group; \
+                  while [ -e here ]; do sleep 0.05; done";
     let words = ["run", "--ttl", "6s", "--kill-after", "1ms", "lock", "-c", script];
     let mut first = start(dir, &nodes.addresses(), &words);
     let group = pid(&dir.wait_for("group"));

@@ -305,7 +305,8 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
     }
 }
 
-/// So that a script tells what was done here, what is done, and what still runs elsewhere, and may fail.
+/// So that a script tells what was done here, what is done, and what still runs elsewhere, and may
+/// fail.
 #[test]
 fn once_per_the_exit_code_tells_what_is_done_from_what_runs() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());

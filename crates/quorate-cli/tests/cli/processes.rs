@@ -209,8 +209,8 @@ fn x2_what_is_left_without_its_first_thread_ends_before_the_release() {
     }
 }
 
-/// A shell that has begun something else, and becomes `quorate`: a child, the child of one that ends during the run, and one
-/// that is begun during the run.
+/// A shell that has begun something else, and becomes `quorate`: a child, the child of one that ends
+/// during the run, and one that is begun during the run.
 #[test]
 fn x2_what_was_there_before_the_command_stays() {
     // `quorate` has looked at its processes, each time that it was awake.
@@ -228,7 +228,8 @@ fn x2_what_was_there_before_the_command_stays() {
         let (nodes, dir) = (&Nodes::start(3), &Dir::new());
         let mut shell = Command::new("sh");
         // As an orphan, it is our child.
-        let orphan = "until [ ! -e /proc/$(cat work)/stat ] || grep -q \") [A-Z] $PPID \" /proc/$(cat work)/stat; do sleep 0.02; done";
+        let orphan = "stat=/proc/$(cat work)/stat; until [ ! -e $stat ] || \
+                      grep -q \") [A-Z] $PPID \" $stat; do sleep 0.02; done";
         let command = format!("{command}until [ -s work ]; do sleep 0.02; done; {orphan}; exit 4");
         shell.args([
             "-c",
@@ -259,8 +260,8 @@ fn x2_orphans_of_the_command_are_reaped_as_they_end() {
     assert_eq!(started.done().code(), Some(4));
 }
 
-/// What `kill -9` of `quorate` leaves behind: nothing of the command itself, in a lock inside a lock too, whatever it does
-/// with TERM.
+/// What `kill -9` of `quorate` leaves behind: nothing of the command itself, in a lock inside a lock
+/// too, whatever it does with TERM.
 #[test]
 fn x7_the_command_is_killed_with_quorate() {
     let nodes = &Nodes::start(3);

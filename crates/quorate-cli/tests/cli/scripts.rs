@@ -128,7 +128,8 @@ fn a_pipeline_that_is_ended_leaves_neither_its_lock_nor_its_record() {
     let (nodes, text) = (&Nodes::start(3), &script(PAGE, "quorate extend"));
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let dir = &Dir::new();
-        let work = "#!/bin/sh\necho \"$*\" >> ran\nwhile [ -e here ] && [ ! -e go ]; do sleep 0.02; done\n";
+        let work = "#!/bin/sh\necho \"$*\" >> ran\n\
+                    while [ -e here ] && [ ! -e go ]; do sleep 0.02; done\n";
         dir.write("work", work);
         fs::set_permissions(dir.file("work"), fs::Permissions::from_mode(0o755)).unwrap();
         let mut pipeline = start_sh(dir, nodes, text);
@@ -142,7 +143,8 @@ fn a_pipeline_that_is_ended_leaves_neither_its_lock_nor_its_record() {
     }
 }
 
-/// The monitor hears of a day that is done, on each machine: not while the job runs elsewhere, and not when it has failed.
+/// The monitor hears of a day that is done, on each machine: not while the job runs elsewhere, and
+/// not when it has failed.
 #[test]
 fn the_ping_of_the_page_says_that_the_day_is_done() {
     let nodes = &Nodes::start(3);
@@ -153,7 +155,8 @@ fn the_ping_of_the_page_says_that_the_day_is_done() {
         install(dir, &["backup-all", "ping-monitor"]);
     }
     let other_code = || with_quorum(|| sh(other, nodes, cron)).code();
-    let work = "#!/bin/sh\necho > started\nuntil [ -e go ] || [ ! -e here ]; do sleep 0.02; done\nexit 1\n";
+    let work = "#!/bin/sh\necho > started\n\
+                until [ -e go ] || [ ! -e here ]; do sleep 0.02; done\nexit 1\n";
     dir.write("backup-all", work);
     let mut running = start_sh(dir, nodes, cron);
     dir.wait_for("started");

@@ -110,7 +110,8 @@ impl QuorumFailure {
         counted.rev().max_by_key(|(_, count)| *count)
     }
 
-    /// Whether a quorum of the nodes has a [mark](crate::LockGuard::keep), which has no holder: the work is done.
+    /// Whether a quorum of the nodes has a [mark](crate::LockGuard::keep), which has no holder: the
+    /// work is done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         let marked = self.holder().filter(|(holder, _)| holder.is_done());

@@ -65,8 +65,8 @@ impl Token {
         Self(Value::Labelled(value.into()))
     }
 
-    /// The value of the mark that the holder of this token leaves: no holder has it. The label stays. Behind the digits
-    /// stands when the work ran, in milliseconds of Unix time.
+    /// The value of the mark that the holder of this token leaves: no holder has it. The label
+    /// stays. Behind the digits stands when the work ran, in milliseconds of Unix time.
     pub(crate) fn mark(&self, ran: &Range<Duration>) -> Self {
         let (digits, label) = self.as_bytes().split_at(DIGITS);
         let ran = format!("{}{}-{}", char::from(RAN), ran.start.as_millis(), ran.end.as_millis());
@@ -110,7 +110,7 @@ pub(crate) fn label_of(value: &[u8]) -> Option<&str> {
     label::parse(text)
 }
 
-/// When the work ran that a mark stands for, in Unix time. The marks of 0.2.0 do not say it.
+/// When the work ran that a mark stands for, in Unix time.
 pub(crate) fn ran_of(value: &[u8]) -> Option<Range<Duration>> {
     let rest = value.strip_prefix(MARK).filter(|_| is_mark(value))?.get(DIGITS..)?;
     let text = rest.strip_prefix(&[RAN])?.split(|byte| *byte == b' ').next()?;
@@ -181,7 +181,7 @@ mod tests {
         for (value, is_done, label, ran) in [
             (&*bare, true, None, Some(1_700..23_000)),
             (&format!("{bare} web-3"), true, Some("web-3"), Some(1_700..23_000)),
-            // Of 0.2.0.
+            // It does not say when.
             (&format!("done:{digits}"), true, None, None),
             (&format!("done:{digits} @1-2"), true, Some("@1-2"), None),
             // Of another program, or none.

@@ -78,8 +78,8 @@ impl Holder {
         is_mark(&self.0)
     }
 
-    /// From when to when the work ran that is [done](Self::is_done), in Unix time by the clock of its machine. `None` without a mark, and
-    /// for one of quorate 0.2.0.
+    /// From when to when the work ran that is [done](Self::is_done), in Unix time by the clock of
+    /// its machine. `None` without a mark that says it.
     #[must_use]
     pub fn ran(&self) -> Option<Range<Duration>> {
         ran_of(&self.0)
