@@ -31,7 +31,7 @@ fn a_lease_that_has_ended_keeps_its_keys_for_the_margin() {
     check(include_str!("lapsed.txt"), 15);
 }
 
-/// Rules H1, H2, H5.
+/// Rules T1, H1, H2, H3, H5.
 #[test]
 fn an_extension_moves_the_lease_or_leaves_it() {
     check(include_str!("extend.txt"), 15);

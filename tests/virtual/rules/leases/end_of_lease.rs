@@ -169,6 +169,42 @@ fn h5_a_renewal_is_tried_until_the_end() {
     assert!(guard.is_valid(), "the last try was in time");
 }
 
+/// It has not heard of the third node since the beginning: what that has promised runs out, or still runs.
+///
+/// Rule H1.
+#[test]
+fn h5_a_holder_that_hears_of_too_few_stops() {
+    for new in World::KINDS {
+        for runs_out in [true, false] {
+            let (world, guard) = new(3).held();
+            world.catch_up();
+            let first_end = guard.valid_until();
+            world.inject(2.., Fault::Hung);
+            world.advance(5 * SECOND);
+            world.run(guard.extend()).unwrap();
+            assert_eq!(guard.valid_until(), first_end + 5 * SECOND);
+            world.advance(if runs_out { 6 * SECOND } else { SECOND });
+            let lease = guard.lease();
+            let (before, lost) = (world.sim.now(), async { (lease.lost().await, world.sim.now()) });
+            let loses = async {
+                world.nodes[1].expire("r");
+                drop(guard.extend().await);
+                (guard.is_valid(), guard.valid_until())
+            };
+            let ((reason, at), (is_valid, end)) = world.run(join(lost, loses));
+            if runs_out {
+                assert_eq!((is_valid, at), (false, before), "one of three nodes has it");
+                let LeaseEnd::NotHeld(failure) = &reason else { panic!("{reason:?}") };
+                assert!(failure.to_string().contains("memory-2: refused"), "{failure}");
+            } else {
+                assert_eq!((is_valid, end, at), (true, first_end, first_end));
+                assert!(matches!(reason, LeaseEnd::Expired { .. }), "{reason:?}");
+            }
+            assert!(!guard.is_valid());
+        }
+    }
+}
+
 /// One node forgot, two do not answer: the lease may well live on.
 #[test]
 fn h5_not_held_is_only_said_if_no_quorum_can_have_it() {

@@ -8,7 +8,8 @@ use quorate_core::backend::{Drift, Ttl};
 use quorate_core::{ExtendError, LeaseEnd, Runtime};
 use quorate_memory::{Fault, MemoryNode};
 
-use crate::world::{MS, SECOND, World};
+use crate::telling::{of, told};
+use crate::world::{HOUR, MS, SECOND, World};
 
 #[test]
 fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
@@ -25,6 +26,33 @@ fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
     assert_eq!(world.holders("r"), 5, "nothing was released");
     world.run(guard.extend()).expect("the next try may succeed");
     assert!(guard.valid_until() > valid_until);
+}
+
+/// Rules T1, H5. The promise of a node counts from its call, whenever the reply comes.
+#[test]
+fn h1_votes_that_come_after_their_round_move_the_lease_on() {
+    for new in World::KINDS {
+        let story = told(|| {
+            let (world, guard) = new(3).held();
+            guard.auto_renew();
+            world.advance(SECOND);
+            let valid_until = guard.valid_until();
+            world.inject(.., Fault::Late(700 * MS));
+            let failed = world.run(guard.extend());
+            assert!(matches!(failed, Err(ExtendError::NoQuorum(_))), "{failed:?}");
+            assert_eq!(guard.valid_until(), valid_until);
+            assert!(guard.is_at_risk() && guard.lease().failed_extension().is_some());
+            world.advance(300 * MS);
+            assert_eq!(guard.valid_until(), valid_until + SECOND);
+            assert!(!guard.is_at_risk() && guard.lease().failed_extension().is_none());
+            world.advance(HOUR);
+            assert!(guard.is_valid(), "no renewal is in time, and all are heard of");
+            world.heal();
+            world.run(guard.release()).unwrap();
+        });
+        let [late, failed] = ["extended late", "not extended"].map(|what| of(what, &story).len());
+        assert!(late > 100 && late <= failed, "once for each: {late} of {failed}");
+    }
 }
 
 #[test]

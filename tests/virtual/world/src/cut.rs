@@ -212,7 +212,7 @@ impl Field {
     async fn cut(self: Arc<Self>) {
         let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
         while scene.sim.elapsed() < scene.plan.chaos {
-            scene.sleep(scene.dice.scaled_time(ttl)).await;
+            scene.sleep(scene.dice.time(Duration::ZERO, ttl)).await;
             if scene.dice.percent(60) {
                 let node = scene.dice.pick(&scene.nodes);
                 node.expire(name(0));
@@ -261,7 +261,7 @@ impl Field {
             let now = scene.processes[*client].client().now();
             scene.wrong_if(
                 end.is_none_or(|end| end <= now),
-                format!("client {client} relies on a lock beside another, and has heard that no quorum keeps it"),
+                format!("client {client} holds beside another, and has heard that no quorum does,"),
             );
         }
     }
