@@ -119,9 +119,9 @@ fn nodes_that_differ_are_raised_to_the_highest_in_one_more() {
     }
 }
 
-/// In each form of a last call, with the settings of the request.
+/// In each form of a last call, with the settings of the request. Rule FT1.
 #[test]
-fn ft1_a_fenced_request_gives_its_token_with_the_guard_or_to_the_body() {
+fn a_fenced_request_gives_its_token_with_the_guard_or_to_the_body() {
     let world = World::new(3);
     let manager = world.manager();
     let request = || manager.lock("r").label("web-3").with_token();
