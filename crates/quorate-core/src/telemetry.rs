@@ -210,7 +210,8 @@ pub(crate) fn not_extended(keys: &[Key], took: Duration, left: Duration, failure
     record!(count_by(EXTENSIONS, "outcome", "failed"));
 }
 
-/// The votes of an extension that failed came late, and moved the end of the lease on. Once for each.
+/// The votes of an extension that failed came late, and moved the end of the lease on. Once for
+/// each.
 pub(crate) fn extended_late(keys: &[Key], left: Duration) {
     event!(debug, keys = %Keys(keys), left = %Short(left), "extended late");
 }

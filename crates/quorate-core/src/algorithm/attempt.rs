@@ -19,17 +19,17 @@
 //!
 //! # The end of the lease
 //!
-//! Each grant is a promise of its node: to keep the keys until the call's own start + ttl − drift − safety margin (T1, T2).
-//! Whenever its reply comes, the latest promise of a node counts (H2); *not ours* takes it back; silence and errors take
-//! nothing. The lease ends where a quorum of promises ends, or at the hold limit (H5). A round is only what its caller
-//! waits for.
+//! Each grant is a promise of its node: to keep the keys until the call's own start + ttl − drift −
+//! safety margin (T1, T2). Whenever its reply comes, the latest promise of a node counts (H2); *not
+//! ours* takes it back; silence and errors take nothing. The lease ends where a quorum of promises
+//! ends, or at the hold limit (H5). A round is only what its caller waits for.
 //!
 //! # Per node
 //!
-//! A [`Node`] is what is known of the keys there, what it has promised, the calls in flight, and the vote in this round.
-//! A call stays in flight after its round was decided, until it settles: by its reply, by the end of
-//! its connection, or by *not sent*. At the cleanup bound, a call is given up if a release still waits behind
-//! it; one node timeout later, every call is.
+//! A [`Node`] is what is known of the keys there, what it has promised, the calls in flight, and
+//! the vote in this round. A call stays in flight after its round was decided, until it settles: by
+//! its reply, by the end of its connection, or by *not sent*. At the cleanup bound, a call is given
+//! up if a release still waits behind it; one node timeout later, every call is.
 //!
 //! # A reply
 //!
@@ -569,7 +569,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.settings.nodes.ids().filter(|id| is_meant(self.node(*id))).collect()
     }
 
-    /// The promise with which a quorum of them ends: the q-th latest. What is over, if there is none.
+    /// The promise with which a quorum of them ends: the q-th latest. What is over, if there is
+    /// none.
     fn promised(&self) -> Instant {
         let promises = || self.nodes.iter().filter_map(|node| node.promise);
         let quorum = self.settings.nodes.quorum();

@@ -41,7 +41,8 @@ impl Attempt {
         revoked.await.map_err(|_| self.lost())
     }
 
-    /// Whether the lock was revoked, or an extension failed or could not begin in time, and the end has not moved on since.
+    /// Whether the lock was revoked, or an extension failed or could not begin in time, and the end
+    /// has not moved on since.
     fn is_risky(&self, state: &State) -> bool {
         let is_late = state.renewal.as_ref().is_some_and(|renewal| renewal.is_late);
         self.end.is_revoked() || state.failed(self).is_some() || is_late
@@ -52,14 +53,16 @@ impl Attempt {
         self.end.check(self.cluster().now()).is_ok() && self.look(|state| self.is_risky(state))
     }
 
-    /// What the nodes answered to the latest extension that failed, if the end has not moved on since.
+    /// What the nodes answered to the latest extension that failed, if the end has not moved on
+    /// since.
     pub(crate) fn failed_extension(self: &Arc<Self>) -> Option<QuorumFailure> {
         self.look(|state| state.failed(self).map(|failed| failed.failure.clone()))
     }
 }
 
 impl State {
-    /// Publishes the end of the lease, where a reply has moved it. Returns whether an extension had failed until then.
+    /// Publishes the end of the lease, where a reply has moved it. Returns whether an extension had
+    /// failed until then.
     pub(super) fn publish_end(&self, attempt: &Attempt, effects: &mut Effects) -> bool {
         let published = attempt.end.valid_until();
         let moved = self.machine.valid_until().filter(|end| *end != published);
@@ -97,7 +100,8 @@ impl State {
         self.revoked.as_deref().cloned().flatten()
     }
 
-    /// The latest extension that failed, if none has succeeded since, and no late vote has moved the end on.
+    /// The latest extension that failed, if none has succeeded since, and no late vote has moved
+    /// the end on.
     pub(super) fn failed(&self, attempt: &Attempt) -> Option<&Failed> {
         let failed = self.failed.as_deref().filter(|failed| Some(failed.round) > self.extended);
         failed.filter(|failed| attempt.end.valid_until() <= failed.end)

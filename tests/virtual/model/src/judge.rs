@@ -149,7 +149,8 @@ impl World {
         ])
     }
 
-    /// For how many ticks a quorum of nodes has promised to keep the key, as far as an attempt has heard.
+    /// For how many ticks a quorum of nodes has promised to keep the key, as far as an attempt has
+    /// heard.
     pub(crate) fn promised(&self, from: usize) -> u8 {
         let mut promised: Vec<u8> = self.sides(from).map(|(_, side)| side.truth.promised).collect();
         promised.sort_unstable();

@@ -22,9 +22,9 @@
 //! - A node fails a request without executing it, as a quarantined node does. A request certainly does
 //!   not leave. A reply comes twice.
 //! - A node loses a key early, or all its data. A foreign client takes and frees keys.
-//! - The replies of one ordered connection come in order, and in any order. No rule needs the order:
-//!   what a node said before it lost the key, was repaired or released is out of date. A pool has one
-//!   call in flight to a node.
+//! - The replies of one ordered connection come in order, and in any order. No rule needs the
+//!   order: what a node said before it lost the key, was repaired or released is out of date. A
+//!   pool has one call in flight to a node.
 //! - The clock ticks, also while an attempt has not handled a timer that is due.
 //! - The caller cancels, extends, releases, detaches or drops its guard. The manager is closed.
 //! - A node that had failed answers another call.

@@ -111,8 +111,8 @@ pub(crate) struct Truth {
 }
 
 impl Side {
-    /// The attempt hears the reply of a call, of which those before `at` in the channel are older. Without `counts`, a grant
-    /// promises nothing.
+    /// The attempt hears the reply of a call, of which those before `at` in the channel are older.
+    /// Without `counts`, a grant promises nothing.
     pub(crate) fn hear(&mut self, at: usize, entry: &Entry, outcome: Outcome<()>, counts: bool) {
         if entry.is_outdated || matches!(entry.request.kind, Kind::Raise | Kind::Release) {
             return;

@@ -169,7 +169,8 @@ fn h5_a_renewal_is_tried_until_the_end() {
     assert!(guard.is_valid(), "the last try was in time");
 }
 
-/// It has not heard of the third node since the beginning: what that has promised runs out, or still runs.
+/// It has not heard of the third node since the beginning: what that has promised runs out, or
+/// still runs.
 ///
 /// Rule H1.
 #[test]

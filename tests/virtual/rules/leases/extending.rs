@@ -191,7 +191,8 @@ fn h3_a_node_that_answers_after_each_round_gets_its_keys_back() {
     assert_eq!(world.holders("r"), 5);
 }
 
-/// The lease ends where a quorum of promises ends: of two nodes that are left, with that of the repaired one.
+/// The lease ends where a quorum of promises ends: of two nodes that are left, with that of the
+/// repaired one.
 #[test]
 fn h3_a_node_that_is_repaired_for_less_promises_no_more_than_that() {
     let world = World::new(3);

@@ -1,8 +1,9 @@
 //! Worlds in which nodes lose keys, and cannot be reached by some clients.
 //!
-//! A node that has lost a key gives it to the next client, so a lock can have two holders: until the first of them hears of
-//! it. The judge hears what each client hears, and has the rule of its own: until when each node has promised to keep the
-//! keys of an attempt. No client relies on a lock beside another one when it has heard that no quorum keeps its keys (H5).
+//! A node that has lost a key gives it to the next client, so a lock can have two holders: until
+//! the first of them hears of it. The judge hears what each client hears, and has the rule of its
+//! own: until when each node has promised to keep the keys of an attempt. No client relies on a
+//! lock beside another one when it has heard that no quorum keeps its keys (H5).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

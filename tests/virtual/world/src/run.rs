@@ -309,7 +309,8 @@ mod tests {
         }
     }
 
-    /// H5: no holder beside another one has heard that no quorum keeps its keys. Some have not heard.
+    /// H5: no holder beside another one has heard that no quorum keeps its keys. Some have not
+    /// heard.
     #[test]
     fn seeds_in_which_clients_are_cut_off_are_clean() {
         let mut overlaps = 0;

@@ -46,8 +46,8 @@ impl Watch {
         watch
     }
 
-    /// Records in the history an extension that a renewal made, and an end that has moved back. Returns when it was last
-    /// looked at.
+    /// Records in the history an extension that a renewal made, and an end that has moved back.
+    /// Returns when it was last looked at.
     ///
     /// Renewals are not seen as they happen. A watcher looks before each end that it knows of, so
     /// they are seen in time; except after a pause of the client, and then they count from when the

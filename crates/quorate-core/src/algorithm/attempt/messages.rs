@@ -111,8 +111,8 @@ pub enum Decision {
     Undone,
     /// A quorum still owned the keys. Decides this round and all earlier ones.
     Extended(RoundId),
-    /// No quorum extended in time. The end of the lease is what the nodes have promised (H1). Decides this round and all
-    /// earlier ones.
+    /// No quorum extended in time. The end of the lease is what the nodes have promised (H1).
+    /// Decides this round and all earlier ones.
     ExtendFailed(RoundId),
     /// A revoke has taken effect: the lease goes on to its end, and no further.
     Revoked,

@@ -11,9 +11,11 @@ use super::messages::{CallId, Message, Outcome};
 pub struct Node<E, H = ()> {
     pub(super) is_ordered: bool,
     pub(super) know: Knowledge,
-    /// The calls in flight, the oldest first: one, and on an ordered connection a release behind it, and a look.
+    /// The calls in flight, the oldest first: one, and on an ordered connection a release behind
+    /// it, and a look.
     pub(super) calls: Vec<InFlight>,
-    /// Until when the node has promised to keep the keys. `None`: it has not, or has said that they are not ours.
+    /// Until when the node has promised to keep the keys. `None`: it has not, or has said that they
+    /// are not ours.
     pub(super) promise: Option<Instant>,
     pub(super) vote: RoundVote<E, H>,
     /// The fencing number that the node granted.
@@ -78,9 +80,11 @@ impl<E, H> From<Outcome<E, H>> for RoundVote<E, H> {
 pub(super) struct InFlight {
     pub(super) id: CallId,
     pub(super) kind: Purpose,
-    /// What a grant of this call promises. A repair promises nothing: only the next extension does (H3).
+    /// What a grant of this call promises. A repair promises nothing: only the next extension does
+    /// (H3).
     pub(super) promise: Option<Instant>,
-    /// Since it was made, a later call has said that the keys are not ours, or may have set or deleted them.
+    /// Since it was made, a later call has said that the keys are not ours, or may have set or
+    /// deleted them.
     pub(super) is_outdated: bool,
 }
 
@@ -197,8 +201,9 @@ impl<E: Clone, H: Clone> Node<E, H> {
         self.calls.clear();
     }
 
-    /// Removes a call that settled, and learns from its reply, in whatever phase and round it comes (C4). What is out of
-    /// date changes nothing, so the order in which a node's replies come does not matter. `None` if it was not in flight.
+    /// Removes a call that settled, and learns from its reply, in whatever phase and round it comes
+    /// (C4). What is out of date changes nothing, so the order in which a node's replies come does
+    /// not matter. `None` if it was not in flight.
     pub(super) fn settle(
         &mut self,
         id: CallId,

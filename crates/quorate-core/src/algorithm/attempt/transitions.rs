@@ -149,8 +149,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
     }
 
-    /// A revoke has taken effect. An extension that is open fails: whatever it gained, no other may follow, and what is
-    /// in flight promises nothing (V10).
+    /// A revoke has taken effect. An extension that is open fails: whatever it gained, no other may
+    /// follow, and what is in flight promises nothing (V10).
     pub(super) fn note_revoked(&mut self, now: Instant) {
         if let Phase::Extending { next } = self.phase {
             self.record_votes(now);
@@ -163,7 +163,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.decisions.push_back(Decision::Revoked);
     }
 
-    /// The lease has ended: by time, or because a node has taken its promise back. After that nothing is left to protect.
+    /// The lease has ended: by time, or because a node has taken its promise back. After that
+    /// nothing is left to protect.
     pub(super) fn end_lease(&mut self, is_taken_back: bool, now: Instant) {
         let why = match self.phase {
             Phase::Revoked => End::Revoked,
@@ -270,7 +271,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.send(id, Message::Release { highest }, now);
     }
 
-    /// Sends a message. What its grant promises counts from now, before the first byte of this call (T1).
+    /// Sends a message. What its grant promises counts from now, before the first byte of this call
+    /// (T1).
     pub(super) fn send(&mut self, id: NodeId, message: Message, now: Instant) {
         self.calls = self.calls.wrapping_add(1);
         let call = CallId::new(id, self.calls);

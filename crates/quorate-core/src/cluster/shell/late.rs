@@ -5,11 +5,12 @@
 //! afterwards. Both sides have a fence between their write and their look (put then try, unlock then look), so
 //! that one of them sees the other and no input is left in the list.
 //!
-//! *What came first is handled first.* A thread that gets the mutex handles the list before its own input. So an input is
-//! handled after each one whose `put` had returned before: the replies of a node keep the order in which it gave them.
+//! *What came first is handled first.* A thread that gets the mutex handles the list before its own
+//! input. So an input is handled after each one whose `put` had returned before: the replies of a
+//! node keep the order in which it gave them.
 //!
-//! Handling an input yields effects. They are performed after the mutex is free, and before the list is looked at again.
-//! Another thread may have the mutex by then, and finds the list first.
+//! Handling an input yields effects. They are performed after the mutex is free, and before the
+//! list is looked at again. Another thread may have the mutex by then, and finds the list first.
 
 use crate::seam::runtime::sync::{AtomicBool, Mutex, MutexGuard, Ordering, fence, lock, try_lock};
 
