@@ -93,8 +93,7 @@ fn together(calls: &[(&str, u8, &'static str)]) -> String {
         }
     });
     sim.block_on(join_all(calls));
-    let replies = replies.lock().unwrap().join(" ");
-    replies
+    replies.lock().unwrap().join(" ")
 }
 
 /// Rules C3, H6.
