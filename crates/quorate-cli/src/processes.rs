@@ -69,7 +69,8 @@ pub(crate) fn living(command: Pid, before: &[Process], forwarded: bool) -> Optio
     let sessions = [own.session, command.as_raw_nonzero().get()];
     let is_below = |parent: &Process, one: &Process| {
         let is_of_before = before.iter().any(|known| known.is(one));
-        !is_of_before && !(forwarded && !parent.is(&own) && parent.forwards())
+        let is_told = forwarded && !parent.is(&own) && parent.forwards();
+        !is_of_before && !is_told
     };
     let mut living = below(&all(), vec![own.clone()], is_below);
     living.retain(|one| !one.is(&own) && sessions.contains(&one.session) && !one.is_dead);
