@@ -336,7 +336,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => self.cancel(now),
             Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked => {
                 let latest = saturating_add(now, self.margin().min(grace));
-                self.lapse(End::Closed, self.lease_end().min(latest), now);
+                self.lapse(End::Closed, self.lease_end().unwrap_or(now).min(latest), now);
             }
             Phase::Lapsed { until } => {
                 self.phase = Phase::Lapsed { until: until.min(saturating_add(now, grace)) };
@@ -365,7 +365,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             // The first vote of a node in a round counts (Q3).
             self.nodes[id.index()].vote = self.vote_of(id, kind, outcome, now);
         }
-        if self.is_held() && now >= self.lease_end() {
+        if self.is_held() && self.lease_end() <= Some(now) {
             self.end_lease(true, now);
         }
         self.decide(now);
@@ -477,13 +477,13 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// not the attempt has been woken (H4).
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
-        self.is_held().then(|| self.lease_end())
+        self.lease_end().filter(|_| self.is_held())
     }
 
     /// Whether the lease ends at its hold limit, so that no extension gains anything.
     #[must_use]
     pub fn is_limited(&self) -> bool {
-        self.hold_until.is_some_and(|limit| limit <= self.promised())
+        self.hold_until.is_some_and(|limit| Some(limit) <= self.promised())
     }
 
     /// The open round, or the last one. It changes when an extension begins.
@@ -569,18 +569,18 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.settings.nodes.ids().filter(|id| is_meant(self.node(*id))).collect()
     }
 
-    /// The promise with which a quorum of them ends: the q-th latest. What is over, if there is
-    /// none.
-    fn promised(&self) -> Instant {
+    /// The promise with which a quorum of them ends: the q-th latest.
+    fn promised(&self) -> Option<Instant> {
         let promises = || self.nodes.iter().filter_map(|node| node.promise);
         let quorum = self.settings.nodes.quorum();
         let lasts = |end: &Instant| promises().filter(|other| other >= end).count() >= quorum;
-        promises().filter(lasts).max().unwrap_or(self.round.start)
+        promises().filter(lasts).max()
     }
 
-    fn lease_end(&self) -> Instant {
-        let promised = self.promised();
-        self.hold_until.map_or(promised, |limit| limit.min(promised))
+    /// The end of the lease; `None` without a quorum of promises.
+    fn lease_end(&self) -> Option<Instant> {
+        let end = self.promised()?;
+        Some(self.hold_until.map_or(end, |limit| limit.min(end)))
     }
 
     /// After this time the open round wins nothing any more: its first promises are over (T2).

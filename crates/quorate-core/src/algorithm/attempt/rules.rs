@@ -101,7 +101,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
                 }
             }
             Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked
-                if now >= self.lease_end() =>
+                if self.lease_end() <= Some(now) =>
             {
                 self.end_lease(false, now);
             }

@@ -101,7 +101,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.record_votes(now);
         self.phase = Phase::Held { is_won: true };
         self.hold_until = self.settings.hold_limit.map(|limit| saturating_add(now, limit));
-        let (valid_until, token) = (self.lease_end(), self.token);
+        let (valid_until, token) = (self.lease_end().unwrap_or(now), self.token);
         self.decisions.push_back(Decision::Won { valid_until, token });
     }
 
@@ -172,9 +172,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             _ if self.lease_end() < self.promised() => End::HoldLimit,
             _ => End::Expired,
         };
-        let until =
-            if is_taken_back { now } else { saturating_add(self.lease_end(), self.margin()) };
-        self.lapse(why, until, now);
+        let end = self.lease_end().filter(|_| !is_taken_back);
+        self.lapse(why, end.map_or(now, |end| saturating_add(end, self.margin())), now);
     }
 
     /// The lease has ended. Its keys stay until `until`, for a holder that stops late (H4).
