@@ -50,7 +50,8 @@ async fn is_lost_at_once(guard: &LockGuard) -> bool {
     matches!(within_limit("the end of a lease", guard.lost()).await, LeaseEnd::NotHeld(_))
 }
 
-/// The extension of several leases is one script, after which the node pushes the next change of each key.
+/// The extension of several leases is one script, after which the node pushes the next change of
+/// each key.
 #[test]
 fn p2_a_lease_that_was_extended_with_others_hears_of_its_own_key() {
     for client in Client::ALL {

@@ -15,8 +15,9 @@ use crate::error::is_reply;
 
 /// Sends a command once, and waits for its reply.
 ///
-/// `SET`, `GET` and `EXISTS` go by the typed methods, the first with its options in another order: fred
-/// writes several commands that it knows at once, and each script and each custom command by itself.
+/// `SET`, `GET` and `EXISTS` go by the typed methods, the first with its options in another order:
+/// fred writes several commands that it knows at once, and each script and each custom command by
+/// itself.
 pub(crate) fn exchange(client: &Client, command: Parts) -> BoxFuture<'_, Result<Value, Error>> {
     // The arguments share the buffer of the command.
     let buffer = Bytes::from(command.into_buffer());

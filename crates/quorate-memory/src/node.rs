@@ -30,11 +30,13 @@ use self::process::{Process, new_id};
 /// Clones are handles of the same node. Time is that of the [`Runtime`] it is made with: under a
 /// [`Sim`](crate::Sim) nothing takes real time.
 ///
-/// A request leaves when its call begins (for an async method: with the first poll) and is executed even if
-/// the call is given up, as with a real node. Without a delay, the node replies at once. The clones of a
-/// handle share one connection, on which requests and replies keep their order:
-/// [`Capabilities::ORDERED`]. Without that, as [`unordered`](Self::unordered), each request goes by
-/// itself, and [rules](Rule) that delay put them into another order.
+/// A request leaves when its call begins (for an async method: with the first poll) and is executed
+/// even if the call is given up, as with a real node. Without a delay, the node replies at once.
+/// The clones of a handle share one connection, on which requests and replies keep their order:
+/// [`Capabilities::ORDERED`]. As on Redis, a plain release passes those about other keys to join
+/// one that was sent at the same moment, and so does a plain extension. Without that order, as
+/// [`unordered`](Self::unordered), each request goes by itself, and [rules](Rule) that delay put
+/// them into another order.
 ///
 /// A request or reply that a rule loses leaves its call unanswered. The node keeps that call until it is
 /// given up: a call that is dropped would be answered as lost. Replies name the server's id without being

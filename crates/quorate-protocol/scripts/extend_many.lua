@@ -10,7 +10,8 @@ for i = 1, #argv, 3 do
     end
   end
   for k = first, found == 1 and last or 0 do
-    if redis.call('PEXPIRE', keys[k], ttl, 'GT') == 0 and redis.call('PTTL', keys[k]) < tonumber(ttl) then
+    local kept = redis.call('PEXPIRE', keys[k], ttl, 'GT') == 0
+    if kept and redis.call('PTTL', keys[k]) < tonumber(ttl) then
       redis.call('PEXPIRE', keys[k], ttl)
     end
   end

@@ -7,15 +7,16 @@
 //!
 //! # One script for many
 //!
-//! The plain releases of a pipeline are one script with an answer for each, and so are the plain extensions. If a script
-//! fails as a whole, each of its calls is sent alone. A command of one call is sent as ever.
+//! The plain releases of a pipeline are one script with an answer for each, and so are the plain
+//! extensions. If a script fails as a whole, each of its calls is sent alone. A command of one call
+//! is sent as ever.
 //!
 //! # Order
 //!
-//! The first commands of calls reach the node in the order of the begins, over all connections. Only a call that joins a
-//! script passes others, none of which has one of its keys (C3, H6). A second command (see `operation`) leaves in front of
-//! the queue. A command that was in flight when its connection ended is never
-//! sent again, and an acquire that was refused neither (C3, C6).
+//! The first commands of calls reach the node in the order of the begins, over all connections.
+//! Only a call that joins a script passes others, none of which has one of its keys (C3, H6). A
+//! second command (see `operation`) leaves in front of the queue. A command that was in flight when
+//! its connection ended is never sent again, and an acquire that was refused neither (C3, C6).
 //!
 //! # What a failure means
 //!

@@ -103,7 +103,8 @@ impl Features {
         }
     }
 
-    /// A script of several such operations has failed. Unless that is about one key, or passes, they share none any more.
+    /// A script of several such operations has failed. Unless that is about one key, or passes,
+    /// they share none any more.
     pub(crate) fn note_failed_script(&mut self, operation: &Operation, reply: &Value) {
         let Value::Error(text) = reply else { return };
         let error = error_of_reply(text);

@@ -162,7 +162,8 @@ pub(crate) fn next<C: Command>(
         (Operation::Acquire(claim, _), Form::Plain, Value::Nil) => {
             Step::Send(acquire::holder(claim), Form::Holder)
         }
-        // The script has failed, or has found what only the script of one call can tell. Neither sets a key.
+        // The script has failed, or has found what only the script of one call can tell. Neither
+        // sets a key.
         (_, Form::Together, Value::Error(_) | Value::Nil) => {
             features.note_failed_script(operation, &reply);
             first(operation, features)

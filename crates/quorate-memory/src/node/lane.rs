@@ -27,8 +27,8 @@ struct Sent<M> {
 pub(super) struct Arrival<M>(Option<Arc<Lane<M>>>);
 
 impl<M> Lane<M> {
-    /// Adds a message that would take `delay` if it were the only one, at its `place` among those in flight. Returns after how
-    /// long the last of them arrives.
+    /// Adds a message that would take `delay` if it were the only one, at its `place` among those
+    /// in flight. Returns after how long the last of them arrives.
     pub(super) fn send(
         self: &Arc<Self>,
         now: Instant,

@@ -63,8 +63,9 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Where it goes among the requests in flight. As on Redis, the plain releases that are sent at one moment are one script,
-    /// and so are the plain extensions: the last one passes each request behind the others that has none of its keys.
+    /// Where it goes among the requests in flight. As on Redis, the plain releases that are sent at
+    /// one moment are one script, and so are the plain extensions: the last one passes each request
+    /// behind the others that has none of its keys.
     pub(super) fn place(&self, requests: &VecDeque<Self>) -> usize {
         let (own, end) = (self.call.operation(), requests.len());
         let kind = discriminant(own);

@@ -10,11 +10,12 @@ use crate::operation::sharing;
 
 /// Which calls of a pipeline share a script.
 ///
-/// A call joins the last script of its kind, unless that or a command behind it has one of its keys. So calls with a key in
-/// common take effect in the order of their begins (C3, H6).
+/// A call joins the last script of its kind, unless that or a command behind it has one of its
+/// keys. So calls with a key in common take effect in the order of their begins (C3, H6).
 #[derive(Default)]
 pub(super) struct Sharing {
-    /// The last command of each key. By its hash: two keys with one hash keep their order for nothing.
+    /// The last command of each key. By its hash: two keys with one hash keep their order for
+    /// nothing.
     last: HashMap<u64, usize>,
     hashes: RandomState,
     /// Those of the keys of one call.
@@ -37,7 +38,8 @@ impl Sharing {
         self.scripts = Default::default();
     }
 
-    /// The number of the command that carries this operation out: of a script that is there, or the `next` one.
+    /// The number of the command that carries this operation out: of a script that is there, or the
+    /// `next` one.
     pub(super) fn place(
         &mut self,
         operation: &Operation,

@@ -1,7 +1,7 @@
 //! Several releases, or several extensions, as one script call with an answer for each.
 //!
-//! With client tracking, a command that reads makes the server remember **all** keys of its script. So these scripts read
-//! all keys by one `MGET`, and not one by one.
+//! With client tracking, a command that reads makes the server remember **all** keys of its script.
+//! So these scripts read all keys by one `MGET`, and not one by one.
 
 use std::mem::discriminant;
 
@@ -14,8 +14,8 @@ use crate::script::{By, Keys as _, Script, script, size_of};
 /// As `RELEASE` for each claim. `ARGV` of each: token, number of keys. Returns a list.
 pub(super) static RELEASE: Script = script!("is_freed", "release_many");
 
-/// As `EXTEND` for each claim, but nil for one of another type. `ARGV` of each: token, number of keys, ttl in ms. Returns a
-/// list.
+/// As `EXTEND` for each claim, but nil for one of another type. `ARGV` of each: token, number of
+/// keys, ttl in ms. Returns a list.
 pub(super) static EXTEND: Script = script!("extend_many");
 
 /// Whether it may share a script with others of its kind.

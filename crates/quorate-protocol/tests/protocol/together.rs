@@ -46,7 +46,8 @@ async fn all(node: &Node, texts: &[&str]) -> Vec<CallResult> {
     join_all(texts.iter().map(|text| begin(node, operation(text)))).await
 }
 
-/// The commands, with the keys of each: `SET a`, `script ab`, or `shared a,bc` with a comma between calls.
+/// The commands, with the keys of each: `SET a`, `script ab`, or `shared a,bc` with a comma between
+/// calls.
 fn shape(fake: &Fake) -> Vec<String> {
     let shape = |parts: &[String]| match claims(parts) {
         Some(claims) => {

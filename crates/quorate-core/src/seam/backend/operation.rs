@@ -91,7 +91,8 @@ impl Operation {
         }
     }
 
-    /// The keys of locks that it reads or writes. Two operations without a key in common may change places.
+    /// The keys of locks that it reads or writes. Two operations without a key in common may change
+    /// places.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         let (one, several): (Option<&Key>, &[Key]) = match self {
             Self::Refresh { key, locks, .. } => (Some(key), locks),
@@ -105,8 +106,8 @@ impl Operation {
         one.into_iter().chain(several)
     }
 
-    /// Whether it is the extension of an exclusive claim, or its release without a fencing number. A node may carry out several
-    /// of one kind together.
+    /// Whether it is the extension of an exclusive claim, or its release without a fencing number.
+    /// A node may carry out several of one kind together.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         match self {

@@ -117,7 +117,8 @@ pub struct Capabilities(u16);
 impl Capabilities {
     /// The three required methods, without options.
     pub const NONE: Self = Self(0);
-    /// Calls take effect in the order of their [`begin`](crate::LockBackend::begin)s.
+    /// Calls with a [key](super::Operation::keys) in common take effect in the order of their
+    /// [`begin`](crate::LockBackend::begin)s.
     pub const ORDERED: Self = Self(1);
     /// [`AcquireOptions::fencing`], [`ReleaseOptions::raise_to`] and [`LockBackend::raise`](crate::LockBackend::raise).
     pub const FENCING: Self = Self(1 << 1);
