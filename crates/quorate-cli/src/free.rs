@@ -29,7 +29,7 @@ pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
         }
         say::report(other.line())?;
         match other.found.state() {
-            LockState::Unclear => code = unclear(&other.found),
+            LockState::Unclear => code = code.max(unclear(&other.found)),
             _ => runs = format!("{runs} {}", say::shown(&other.name.text)),
         }
     }
