@@ -7,7 +7,7 @@ use quorate::error::{Answer, NodeAnswer, QuorumFailure};
 use quorate::{BackendErrorKind, LockError, LockManager};
 use quorate_tests::wait::{times, until, within_limit};
 
-use crate::client::{Client, LIMIT, on_tokio};
+use crate::client::{Client, LIMIT, Settings, on_tokio, unhurried};
 
 mod fault;
 
@@ -124,8 +124,13 @@ impl Cell<'_> {
     fn manager(&self) -> LockManager {
         let addresses: Vec<_> = self.nodes.iter().map(|(it, fault)| fault.address(it)).collect();
         // A wait in vain shall be short. Where no node needs to be waited for, a wait is to be seen.
+        let mut settings = Settings::default();
         let node_timeout = if self.waits_in_vain() { HASTY } else { UNHURRIED };
-        self.client.builder_of(&addresses).node_timeout(node_timeout).build().unwrap()
+        if self.waits_in_vain() {
+            settings.connect_timeout = HASTY;
+        }
+        let nodes = self.client.connect_with(&addresses, &settings);
+        unhurried(nodes).node_timeout(node_timeout).build().unwrap()
     }
 
     fn waits_in_vain(&self) -> bool {
@@ -164,19 +169,21 @@ impl Cell<'_> {
             failure.nodes().iter().zip(&self.nodes)
         {
             assert!(fault.address(it).ends_with(&**name), "{place}: {name}");
+            // A node that was never connected is silent for its connect limit.
+            let is_silent = match answer {
+                Answer::NoReply { .. } => true,
+                Answer::Failed(error) => error.kind() == BackendErrorKind::TimedOut,
+                _ => false,
+            };
             match (fault.effect(), answer) {
                 (_, Answer::NoReply { is_over: false } | Answer::NotAsked)
                 | (Effect::Nothing, Answer::Granted) => {}
-                (Effect::Nothing | Effect::Refusal, Answer::NoReply { .. })
-                    if self.waits_in_vain() =>
-                {
+                (Effect::Nothing | Effect::Refusal, _) if is_silent && self.waits_in_vain() => {
                     starved += 1;
                 }
-                (Effect::Error(_), Answer::NoReply { .. }) if self.waits_in_vain() => named += 1,
-                (Effect::Refusal, Answer::Refused { .. })
-                | (Effect::Silence, Answer::NoReply { .. }) => {
-                    named += 1;
-                }
+                (Effect::Error(_), _) if is_silent && self.waits_in_vain() => named += 1,
+                (Effect::Silence, _) if is_silent => named += 1,
+                (Effect::Refusal, Answer::Refused { .. }) => named += 1,
                 (Effect::Error(kind), Answer::Failed(error)) if error.kind() == kind => named += 1,
                 // redis-rs ends a connection on which there is garbage, and fred waits on.
                 (

@@ -169,8 +169,7 @@ fn inspect_says_who_holds_and_free_takes_it_away() {
 /// The page has an example of this output, with the same fields and kinds of values.
 pub(crate) fn assert_documented(title: &str, told: &Value) {
     let page = include_str!("../../../quorate/docs/command.md");
-    let (_, rest) =
-        page.split_once(&format!("The output of `quorate {title}")).expect("a sentence");
+    let (_, rest) = page.split_once(&format!("Of `quorate {title}")).expect("a sentence");
     let example = rest.split("```").nth(1).unwrap().strip_prefix("json").unwrap();
     let example = serde_json::from_str(example).unwrap();
     assert!(is_alike(&example, told), "not as the page says: {told}");

@@ -30,7 +30,7 @@ fn a_node_that_fails_is_one_line_with_the_reason() {
     let refused = format!("redis://{}", quorate_tests::peer::Peer::nowhere());
     let wrong = closed.address().replace("redis://", "redis://:no@");
     for (third, reason) in
-        [(wrong, "WRONGPASS"), (refused, "refused"), (hung.address(), "no reply")]
+        [(wrong, "WRONGPASS"), (refused, "refused"), (hung.address(), "no connection")]
     {
         let addresses = &[nodes.addresses(), vec![third.clone()]].concat();
         let port = third.rsplit(':').next().unwrap();

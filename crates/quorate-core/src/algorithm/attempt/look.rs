@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use super::super::lease::{earlier, saturating_add};
 use super::super::quorum::NodeId;
 use super::messages::Message;
-use super::node::Purpose;
 use super::{AttemptMachine, Phase};
 
 /// For how long a lock is held without a look. A shorter hold costs no command more.
@@ -83,7 +82,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     pub(super) fn look_at(&mut self, id: NodeId, now: Instant) {
         let is_held = self.is_held();
         let node = &mut self.nodes[id.index()];
-        let is_awaited = node.awaits(Purpose::Look);
+        let is_awaited = node.awaits_look();
         let looking = &mut node.looking;
         let Some(wanted) = looking.wanted.filter(|_| is_held && !is_awaited) else {
             return;

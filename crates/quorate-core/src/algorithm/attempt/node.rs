@@ -151,6 +151,10 @@ impl<E: Clone, H: Clone> Node<E, H> {
         self.calls.iter().any(|call| call.kind != Purpose::Look)
     }
 
+    pub(super) fn awaits_look(&self) -> bool {
+        self.awaits(Purpose::Look)
+    }
+
     pub(super) fn awaits(&self, kind: Purpose) -> bool {
         self.calls.iter().any(|call| call.kind == kind)
     }

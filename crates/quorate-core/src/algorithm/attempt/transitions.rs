@@ -236,7 +236,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Sends nothing from now on, and lets the calls in flight settle.
     pub(super) fn part(&mut self, now: Instant) {
         self.phase = Phase::Detached;
-        self.timers = Timers { last: Some(self.node_timeout(now)), ..Timers::default() };
+        let last = self.node_timeout(now).max(self.connect_until);
+        self.timers = Timers { last: Some(last), ..Timers::default() };
     }
 
     /// Sends a release to each idle node that owes one.
