@@ -127,7 +127,7 @@ impl Cell<'_> {
         let mut settings = Settings::default();
         let node_timeout = if self.waits_in_vain() { HASTY } else { UNHURRIED };
         if self.waits_in_vain() {
-            settings.connect_timeout = HASTY;
+            settings.connect_timeout = UNHURRIED;
         }
         let nodes = self.client.connect_with(&addresses, &settings);
         unhurried(nodes).node_timeout(node_timeout).build().unwrap()

@@ -33,7 +33,7 @@ pub(crate) struct Running {
     children: unix::Signal,
     /// The command stays in our group, which can read from the terminal and is signalled by it (X2).
     is_foreground: bool,
-    /// The processes that were there before the command, and what they have begun.
+    /// The processes that were there before the command.
     before: Vec<Process>,
     /// The exit code of the command itself, once it has ended.
     pub(crate) code: Option<u8>,
@@ -82,7 +82,6 @@ impl Running {
     pub(crate) async fn ended(&mut self) -> bool {
         let had_ended = self.code.is_some();
         loop {
-            processes::follow(&mut self.before);
             self.bury();
             let is_over = self.code.is_some() && !self.is_left();
             if is_over || self.code.is_some() != had_ended {
@@ -150,7 +149,7 @@ impl Running {
     }
 
     fn living(&self, forwarded: bool) -> Option<Vec<Process>> {
-        processes::living(self.pid, &self.before, forwarded)
+        processes::living(self.pid, &self.before, !self.is_foreground, forwarded)
     }
 
     /// Whether a process of the command is left.

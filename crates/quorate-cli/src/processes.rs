@@ -2,7 +2,7 @@
 //!
 //! On Linux this process is the subreaper, so an orphan of the command becomes its child and stays below it. A process that
 //! began a session of its own is not one of them, unless it is the command itself, nor is what was
-//! there before, with all that comes of it. Without `/proc` of our own pid namespace nothing is known of them.
+//! there before, with all that comes of it (on a terminal: that was begun by then). Without `/proc` of our own pid namespace nothing is known of them.
 //!
 //! Ids are plain numbers here: that of a group or of a session outside of our pid namespace is 0.
 
@@ -62,15 +62,22 @@ impl Process {
 
 /// The living processes of the command, each behind its parent; `None` where `/proc` does not show them.
 ///
-/// The command itself may begin a session of its own. What was there `before` it is not of it. With `forwarded`, those below
-/// another `quorate` are left out.
-pub(crate) fn living(command: Pid, before: &[Process], forwarded: bool) -> Option<Vec<Process>> {
+/// The command itself may begin a session of its own. What was there `before` it is not of it, nor is what has joined our
+/// group, where the command has one of its own. With `forwarded`, those below another `quorate` are left out.
+pub(crate) fn living(
+    command: Pid,
+    before: &[Process],
+    has_group: bool,
+    forwarded: bool,
+) -> Option<Vec<Process>> {
     let own = own()?;
     let sessions = [own.session, command.as_raw_nonzero().get()];
     let is_below = |parent: &Process, one: &Process| {
         let is_of_before = before.iter().any(|known| known.is(one));
         let is_told = forwarded && !parent.is(&own) && parent.forwards();
-        !is_of_before && !is_told
+        // What was there before has begun it, and has ended.
+        let is_of_us = has_group && parent.is(&own) && one.group == own.group;
+        !is_of_before && !is_told && !is_of_us
     };
     let mut living = below(&all(), vec![own.clone()], is_below);
     living.retain(|one| !one.is(&own) && sessions.contains(&one.session) && !one.is_dead);
@@ -83,17 +90,6 @@ pub(crate) fn before() -> Vec<Process> {
     let mut before = below(&all(), vec![own.clone()], |_, _| true);
     before.retain(|one| !one.is(&own));
     before
-}
-
-/// Adds what those that were there `before` have begun. Once its parent has ended, it is our child,
-/// as an orphan of the command is.
-pub(crate) fn follow(before: &mut Vec<Process>) {
-    if !before.is_empty() {
-        let all = all();
-        before.retain(|known| all.iter().any(|one| one.is(known)));
-        let is_new = |_: &Process, one: &Process| !before.iter().any(|known| known.is(one));
-        *before = below(&all, before.clone(), is_new);
-    }
 }
 
 /// These processes, and all below them, each behind its parent.

@@ -10,6 +10,9 @@ use rustix::process::Signal;
 use crate::child::Running;
 use crate::signals::Signals;
 
+/// How often is looked whether the end of the lease has moved back.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// How often what is left is killed: a process that was just born has not got the last KILL.
 const KILL_AGAIN: Duration = Duration::from_millis(20);
 
@@ -35,9 +38,12 @@ pub(crate) async fn supervise(
     let mut until = runtime.now();
     loop {
         let now = runtime.now();
-        until = until.max(now + lease.remaining());
+        if lease.is_valid() {
+            until = now + lease.remaining();
+        }
         let next = match stop {
-            None => now + lease.remaining().saturating_sub(kill_after),
+            // The end may move back.
+            None => now + lease.remaining().saturating_sub(kill_after).min(LOOK),
             Some((_, at)) if at > now => at,
             Some(_) => now + KILL_AGAIN,
         };

@@ -231,7 +231,7 @@ impl Actor for State {
     }
 
     fn follow(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
-        let at_risk = self.publish_end(attempt, effects);
+        let at_risk = self.publish_end(attempt, now, effects);
         // A look may have found the end before the machine has heard of it.
         let is_held = !self.machine.has_ended() && self.keeping.is_none();
         if attempt.won.get().is_some() && is_held && attempt.end.ended().is_some() {

@@ -162,6 +162,7 @@ impl Dial for FredDial {
     ) -> Result<FredConnection, BackendError> {
         let connecting = async {
             let latest = self.again.as_ref().and_then(Again::latest);
+            let latest = latest.map(|dial| Self { limit: self.limit, ..dial });
             let dial = latest.as_ref().unwrap_or(self);
             dial.connect_to(dial.config().await?, Arc::new(push)).await
         };

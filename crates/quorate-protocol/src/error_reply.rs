@@ -44,6 +44,10 @@ pub fn lacks_resp3(error: &BackendError) -> bool {
 #[must_use]
 pub fn error_of_tls(text: &str) -> Option<BackendError> {
     let contains = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if contains(&["NotValidYet", "not valid yet", "not yet valid"]) {
+        // Waiting heals it.
+        return None;
+    }
     if contains(&["InvalidContentType", "wrong version number"]) {
         return Some(speaks_no_tls());
     }
@@ -255,6 +259,9 @@ mod tests {
         }
         for text in [
             "Connection refused (os error 111)",
+            "invalid peer certificate: certificate not valid yet: verification time 1, not before 2",
+            "InvalidCertificate(NotValidYetContext { time: 1, not_before: 2 })",
+            "certificate verify failed: (certificate is not yet valid)",
             "tls handshake eof",
             "received fatal alert: InternalError",
             "AlertReceived(CloseNotify)",

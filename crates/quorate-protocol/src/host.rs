@@ -131,15 +131,25 @@ impl<'a> Host<'a> {
 async fn replies_in_plain_text(address: SocketAddr) -> io::Result<bool> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(b"PING\r\n").await?;
-    let mut first = [0];
-    Ok(stream.read(&mut first).await? == 1 && matches!(first[0], b'+' | b'-'))
+    let mut reply = [0; 128];
+    let length = stream.read(&mut reply).await?;
+    Ok(is_plain(&String::from_utf8_lossy(&reply[..length])))
 }
+
+/// Whether a server that replies this to a `PING` without TLS speaks none. One with TLS may say so
+/// in plain text, as Dragonfly does.
+fn is_plain(reply: &str) -> bool {
+    PLAIN.iter().any(|start| reply.starts_with(start)) && !reply.contains("TLS")
+}
+
+/// How the reply to a `PING` without login begins.
+const PLAIN: [&str; 5] = ["+PONG", "-NOAUTH", "-DENIED", "-LOADING", "-ERR"];
 
 /// The addresses of a name, once they are known.
 type LookUp = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, BackendError>>>;
 
-/// The look-ups that run now. One for each name: a name server that does not answer costs one
-/// thread, and a late answer counts.
+/// The look-ups that run, or have just ended. One for each name: a name server that does not answer
+/// costs one thread, and a late answer counts.
 static RUNNING: Mutex<BTreeMap<(String, u16), LookUp>> = Mutex::new(BTreeMap::new());
 
 fn running() -> MutexGuard<'static, BTreeMap<(String, u16), LookUp>> {
@@ -154,10 +164,19 @@ fn look_up(
 ) -> io::Result<LookUp> {
     let (found, answer) = oneshot::channel();
     thread::Builder::new().name("quorate-name".to_owned()).spawn(move || {
-        let addresses = resolve((&name.0, name.1));
-        running().remove(&name);
         // Nobody may wait for it any more.
-        let _ = found.send(addresses.map_err(|error| of_look_up(&error)));
+        match resolve((&name.0, name.1)) {
+            Ok(addresses) => {
+                let _ = found.send(Ok(addresses));
+                // For the next connect.
+                thread::sleep(KEPT);
+                running().remove(&name);
+            }
+            Err(error) => {
+                running().remove(&name);
+                let _ = found.send(Err(of_look_up(&error)));
+            }
+        }
     })?;
     let ended = || unknown("the look-up of the name has ended");
     Ok(async move { answer.await.unwrap_or_else(|_| Err(ended())) }.boxed().shared())
@@ -170,6 +189,9 @@ fn of_look_up(error: &io::Error) -> BackendError {
 fn unknown(text: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Connection, text)
 }
+
+/// For how long the addresses of a name are kept: longer than a back-off between two connects.
+const KEPT: Duration = Duration::from_secs(2);
 
 /// For how long an address is tried alone, before the next one is tried beside it (RFC 8305).
 const LEAD: Duration = Duration::from_millis(100);
@@ -279,6 +301,20 @@ mod tests {
             joined.await
         });
         assert_eq!(addresses.unwrap().len(), 1);
-        assert!(!running().contains_key(&(name.to_owned(), 7)));
+        assert!(host.addresses().now_or_never().is_some(), "kept for the next connect");
+    }
+
+    #[test]
+    fn a_server_with_tls_that_replies_in_plain_text_speaks_tls() {
+        for (reply, expected) in [
+            ("+PONG\r\n", true),
+            ("-NOAUTH Authentication required.\r\n", true),
+            ("-ERR max number of clients reached\r\n", true),
+            ("-ERR Bad TLS header, double check if you enabled TLS for your client.\r\n", false),
+            ("\u{15}\u{3}\u{1}", false),
+            ("", false),
+        ] {
+            assert_eq!(is_plain(reply), expected, "{reply}");
+        }
     }
 }

@@ -127,7 +127,8 @@ impl RedisDial {
 
     /// What was returned when the login was last refused.
     fn latest(&self) -> Option<Self> {
-        self.again.as_ref().and_then(Again::latest)
+        let latest = self.again.as_ref().and_then(Again::latest);
+        latest.map(|dial| Self { limit: self.limit, ..dial })
     }
 
     /// Asks `source` for the login of each new connection. That of the address is not used.

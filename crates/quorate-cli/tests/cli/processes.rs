@@ -224,6 +224,11 @@ fn x2_what_was_there_before_the_command_stays() {
         (WORK, String::new()),
         (&*parent, format!("until [ -s work ]; do sleep 0.02; done; {ends}")),
         (&*late, format!("echo > started; until [ -s work ]; do sleep 0.02; done; {seen}; {ends}")),
+        // It has not: the parent ends as soon as the work has begun.
+        (
+            &*format!("(until [ -e started ]; do sleep 0.02; done; {WORK} &)"),
+            "echo > started; ".to_owned(),
+        ),
     ] {
         let (nodes, dir) = (&Nodes::start(3), &Dir::new());
         let mut shell = Command::new("sh");

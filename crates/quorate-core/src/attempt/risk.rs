@@ -63,7 +63,12 @@ impl Attempt {
 impl State {
     /// Publishes the end of the lease, where a reply has moved it. Returns whether an extension had
     /// failed until then.
-    pub(super) fn publish_end(&self, attempt: &Attempt, effects: &mut Effects) -> bool {
+    pub(super) fn publish_end(
+        &mut self,
+        attempt: &Attempt,
+        now: Instant,
+        effects: &mut Effects,
+    ) -> bool {
         let published = attempt.end.valid_until();
         let moved = self.machine.valid_until().filter(|end| *end != published);
         let Some(end) = moved.filter(|_| attempt.won.get().is_some()) else { return false };
@@ -71,6 +76,9 @@ impl State {
         attempt.end.publish(end, self.machine.is_limited());
         // Tasks that wait have timers for an end that is later.
         effects.is_changed |= end < published;
+        if end < published {
+            self.plan_renewal(attempt, true, now);
+        }
         was_at_risk
     }
 

@@ -60,6 +60,14 @@ struct Pipeline<'a> {
     sent: Vec<Sent>,
 }
 
+/// Where a call goes in a pipeline.
+enum Place<C> {
+    /// Its own command.
+    Own(C, Form),
+    /// The script with this number.
+    Joins(usize),
+}
+
 /// A command that has left.
 struct Sent {
     call: Call,
@@ -159,18 +167,23 @@ impl<'a, D: Dial> Serving<'a, D> {
         self.sharing.clear();
         while let Some(call) = taken.next() {
             let operation = call.operation();
-            let place = self.sharing.place(operation, &self.features, sent.len());
-            let first = || operation::first::<CommandOf<D>>(operation, &self.features);
-            let own = match (place == sent.len()).then(first) {
-                None => None,
-                Some(Step::Send(command, form)) => Some((command, form)),
-                Some(Step::Done(answer)) => {
-                    call.answer(answer);
-                    continue;
-                }
+            let place = match self.sharing.join(operation, &self.features) {
+                Some(script) => Place::Joins(script),
+                None => match operation::first::<CommandOf<D>>(operation, &self.features) {
+                    Step::Send(command, form) => {
+                        self.sharing.begin(operation, &self.features, sent.len());
+                        Place::Own(command, form)
+                    }
+                    Step::Done(answer) => {
+                        call.answer(answer);
+                        continue;
+                    }
+                },
             };
-            let size_together = || operation::size_together(operation);
-            bytes += own.as_ref().map_or_else(size_together, |(command, _)| command.size());
+            bytes += match &place {
+                Place::Own(command, _) => command.size(),
+                Place::Joins(_) => operation::size_together(operation),
+            };
             if bytes > MAX_BYTES && !sent.is_empty() {
                 self.shared.queue.put_back(std::iter::once(call).chain(taken));
                 break;
@@ -182,12 +195,12 @@ impl<'a, D: Dial> Serving<'a, D> {
                     self.shared.tracking.watch(&key, &call);
                 }
             }
-            match own {
-                Some((command, form)) => {
+            match place {
+                Place::Own(command, form) => {
                     commands.push(command);
                     sent.push(Sent { call, form, others: Vec::new() });
                 }
-                None => sent[place].others.push(call),
+                Place::Joins(script) => sent[script].others.push(call),
             }
         }
         if sent.is_empty() {

@@ -38,31 +38,38 @@ impl Sharing {
         self.scripts = Default::default();
     }
 
-    /// The number of the command that carries this operation out: of a script that is there, or the
-    /// `next` one.
-    pub(super) fn place(
-        &mut self,
-        operation: &Operation,
-        features: &Features,
-        next: usize,
-    ) -> usize {
+    /// The number of the script that carries this operation out, if there is one that it may join.
+    pub(super) fn join(&mut self, operation: &Operation, features: &Features) -> Option<usize> {
         self.keys.clear();
         self.keys.extend(operation.keys().map(|key| self.hashes.hash_one(key.as_bytes())));
-        let (count, mut place) = (self.keys.len(), next);
-        if sharing(operation, features) {
-            let script = &mut self.scripts[usize::from(matches!(operation, Operation::Extend(..)))];
-            let is_before = |key| self.last.get(key).is_none_or(|last| *last < script.command);
-            let has_room = script.keys > 0 && script.keys + count <= MAX_KEYS;
-            if has_room && self.keys.iter().all(is_before) {
-                place = script.command;
-                script.keys += count;
-            } else {
-                *script = Script { command: next, keys: count };
-            }
+        let script = &mut self.scripts[kind(operation)];
+        let is_before = |key| self.last.get(key).is_none_or(|last| *last < script.command);
+        let has_room = script.keys > 0 && script.keys + self.keys.len() <= MAX_KEYS;
+        if !has_room || !sharing(operation, features) || !self.keys.iter().all(is_before) {
+            return None;
         }
-        self.last.extend(self.keys.iter().map(|key| (*key, place)));
-        place
+        script.keys += self.keys.len();
+        let command = script.command;
+        self.note(command);
+        Some(command)
     }
+
+    /// The operation that has just joined no script is this command, which others may join.
+    pub(super) fn begin(&mut self, operation: &Operation, features: &Features, command: usize) {
+        if sharing(operation, features) {
+            self.scripts[kind(operation)] = Script { command, keys: self.keys.len() };
+        }
+        self.note(command);
+    }
+
+    fn note(&mut self, command: usize) {
+        self.last.extend(self.keys.iter().map(|key| (*key, command)));
+    }
+}
+
+/// The place of its kind among the scripts.
+fn kind(operation: &Operation) -> usize {
+    usize::from(matches!(operation, Operation::Extend(..)))
 }
 
 /// Keys of a script, and so its calls. A server is busy with it for about 0.1 ms.

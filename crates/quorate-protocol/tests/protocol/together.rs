@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use quorate_core::BackendErrorKind;
 use quorate_core::backend::{
     AcquireOptions, CallResult, Claim, ExtendOptions, Operation, ReleaseOptions, Ttl, Vote,
 };
@@ -278,6 +279,26 @@ async fn extensions_share_no_script_on_redis_6() {
     let (fake, node) = on(move |parts| (parts[0] == "INFO").then(info));
     all(&node, &["1 extend a", "2 extend b", "1 release c", "2 release d"]).await;
     assert_eq!(shape(&fake), ["script a", "script b", "shared c,d"]);
+}
+
+/// A replica that accepts writes is asked for no extension. Rule Q4.
+#[tokio::test(start_paused = true)]
+async fn c3_a_call_that_is_not_sent_has_no_script_that_others_join() {
+    let info = |text: &str| Some(Value::Text(text.as_bytes().to_vec()));
+    let (fake, node) = on(move |parts| match (&*parts[0], parts.get(1).map(String::as_str)) {
+        ("INFO", Some("replication")) => info("role:slave\r\nslave_read_only:0\r\n"),
+        ("INFO", _) => info("redis_version:7.2.14\r\nrun_id:abc\r\n"),
+        _ => None,
+    });
+    for other in ["2 release b", "hint b"] {
+        let answers = all(&node, &["1 extend a", other, "3 extend c"]).await;
+        for at in [0, 2] {
+            let error = answers[at].as_ref().unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::ReadOnly, "{error}");
+        }
+        assert!(answers[1].is_ok(), "{other}: {answers:?}");
+    }
+    assert_eq!(shape(&fake), ["script b", "EXISTS b"]);
 }
 
 /// One answer is nil: what is there only the script of one call can tell.

@@ -8,7 +8,7 @@ use quorate_core::operators::LockState;
 use quorate_core::{LockBackend, LockManager};
 use quorate_memory::{Fault, MemoryNode, Observed, Operation};
 
-use crate::world::{HOUR, MS, SECOND, World, failure_of};
+use crate::world::{HOUR, MS, SECOND, World, failing, failure_of};
 
 /// The connect limit of all nodes.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -141,4 +141,36 @@ fn a_node_that_connects_is_not_silent_before_its_limit() {
     assert_eq!((report.to_string(), world.keys_left()), ("all released".into(), 0));
     let node: &MemoryNode = &world.nodes[0];
     assert_eq!(node.connect_limit(), Duration::ZERO, "it is there");
+}
+
+/// A renewal has time for another try, whatever is known of the third node.
+/// Rules T3, Q5.
+#[test]
+fn a_renewal_is_tried_again_while_a_node_connects() {
+    for takes in [MS, HOUR] {
+        let world = World::complete(3);
+        let manager = process(&world, [MS, MS, takes]);
+        if takes == MS {
+            world.run(world.run(manager.lock("other")).unwrap().release()).unwrap();
+            world.inject(2.., Fault::Hung);
+        }
+        let guard = world.run(manager.lock("r").ttl(SECOND)).unwrap();
+        guard.auto_renew();
+        world.advance(200 * MS);
+        world.inject(1..2, failing("LOADING"));
+        world.advance(150 * MS);
+        world.nodes[1].heal();
+        world.advance(2 * SECOND);
+        assert!(guard.is_valid(), "{takes:?}");
+    }
+}
+
+#[test]
+fn an_extension_is_answered_after_a_node_timeout_though_a_node_connects() {
+    let world = World::complete(3);
+    let guard = world.run(process(&world, [MS, MS, HOUR]).lock("r")).unwrap();
+    world.inject(1..2, failing("LOADING"));
+    let begun = world.sim.elapsed();
+    world.run(guard.extend()).unwrap_err();
+    assert!(world.sim.elapsed() - begun <= 500 * MS);
 }

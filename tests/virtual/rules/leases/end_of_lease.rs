@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join3};
-use quorate_core::{AdoptError, ExtendError, LeaseEnd, LockGuard, Runtime};
+use quorate_core::{AdoptError, ExtendError, LeaseEnd, LockGuard, ReleaseError, Runtime};
 use quorate_memory::{Fault, MemoryNode};
 
 use crate::world::{HOUR, MARGIN, MS, Paused, SECOND, World, failing};
@@ -306,5 +306,46 @@ fn h6_an_adoption_that_expires_before_its_adopter_hears_of_it_releases_nothing()
         let guard = world.run(taker.adopt(&record)).unwrap();
         world.advance(5 * SECOND);
         assert!(guard.is_valid() && world.holders("r") == 3);
+    }
+}
+
+/// Two renewals go without C. Then it is well again, and B loses the key. Rule H5.
+#[test]
+fn a_renewal_is_planned_anew_where_the_end_moves_back() {
+    for is_renewed_alone in [true, false] {
+        let world = World::complete(3);
+        let client = world.sim.client(0);
+        let manager = world.over(world.nodes.iter().map(|node| node.pushing().seen_by(&client)));
+        let guard = world.lock(&manager);
+        guard.auto_renew();
+        world.advance(SECOND);
+        world.inject(2.., failing("LOADING"));
+        match is_renewed_alone {
+            true => world.advance(5_500 * MS),
+            false => world.run(guard.extend_to(60 * SECOND)).unwrap(),
+        }
+        world.heal();
+        world.nodes[1].expire("r");
+        world.nodes[1].push_for_nothing();
+        world.advance(60 * SECOND);
+        assert!(guard.is_valid(), "{is_renewed_alone}: all nodes are well");
+    }
+}
+
+/// The promise of C has run out while A and B renewed. B loses the key, and nobody hears of it.
+/// Rules C7, H5.
+#[test]
+fn a_release_of_a_lock_that_one_node_of_three_has_says_lost() {
+    for new in [World::new, World::in_order] {
+        let (world, guard) = new(3).held();
+        guard.auto_renew();
+        world.advance(SECOND);
+        world.inject(2.., failing("LOADING"));
+        world.advance(12 * SECOND);
+        world.heal();
+        world.nodes[1].expire("r");
+        assert!(guard.is_valid());
+        let released = world.run(guard.release());
+        assert!(matches!(released, Err(ReleaseError::Lost(_))), "{released:?}");
     }
 }

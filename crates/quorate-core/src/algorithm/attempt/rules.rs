@@ -42,7 +42,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
             (Phase::Ending(_), Purpose::Acquire, Outcome::NotSent(_)) => RoundVote::NotAsked,
             (Phase::Ending(_), Purpose::Release, Outcome::Refused(_))
-                if node.failure.is_some() || node.promise.is_some_and(|end| now >= end) =>
+                if node.failure.is_some() || self.lease_end().is_some_and(|end| now >= end) =>
             {
                 RoundVote::Unclear
             }

@@ -44,7 +44,9 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         let is_whole = due >= saturating_add(self.round.start, self.settings.node_timeout);
         let until = if is_ending { None } else { self.settings.deadline };
         let connected = earlier(earlier(latest, until), Some(self.connect_until));
-        let connected = connected.filter(|at| is_whole && latest.is_some() && *at > now);
+        // An extension has time for another try, and no call in it makes the first connect.
+        let may_wait = is_whole && !matches!(self.phase, Phase::Extending { .. });
+        let connected = connected.filter(|at| may_wait && latest.is_some() && *at > now);
         for (id, node) in self.settings.nodes.ids().zip(&mut self.nodes) {
             let has_time = is_ending && latest.is_some() && node.is_open();
             if has_time && (queued.contains(id) || has_just_left(id)) {
