@@ -213,6 +213,7 @@ fn once_per_a_period_is_of_the_calendar_or_a_day_at_most() {
 
 /// Its name, the time until which it is done, and by which machine. Under the name of the job as well as with the period.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a mark has times of the wall clock")]
 fn once_per_a_mark_reads_done_and_can_be_freed() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let run = |words: &[&str]| run(dir, &nodes.addresses(), words);
