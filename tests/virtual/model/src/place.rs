@@ -114,13 +114,7 @@ impl Side {
     /// The attempt hears the reply of a call, of which those before `at` in the channel are older.
     /// Without `counts`, a grant promises nothing.
     pub(crate) fn hear(&mut self, at: usize, entry: &Entry, outcome: Outcome<()>, counts: bool) {
-        if entry.is_outdated || entry.request.kind == Kind::Release {
-            return;
-        }
-        if entry.request.kind == Kind::Raise {
-            if matches!(outcome, Outcome::Refused(()) | Outcome::Marked(())) {
-                self.truth.promised = 0;
-            }
+        if entry.is_outdated || matches!(entry.request.kind, Kind::Raise | Kind::Release) {
             return;
         }
         match outcome {

@@ -46,26 +46,3 @@ fn a_node_that_failed_to_raise_is_released_once() {
         assert_eq!(lock_keys_left(&world), 0);
     }
 }
-
-/// B gives 1, A 3: B is to raise, has lost the key, and says so. C, late, wins with A. Then A loses it, too.
-/// Rule H5.
-#[test]
-fn a_refused_raise_takes_the_promise_back() {
-    let world = World::complete(3);
-    let client = world.sim.client(0);
-    let nodes = world.nodes.iter().map(|node| node.pushing().seen_by(&client));
-    let manager =
-        LockManager::builder(nodes).runtime(world.sim.clone()).fencing_hint(|| 0).build().unwrap();
-    stand_at(&world, &[2, 0, 2]);
-    world.inject(..2, Fault::Slow(20 * MS));
-    world.inject(2.., Fault::Slow(100 * MS));
-    let node = world.nodes[1].clone();
-    world.later(25 * MS, move || node.expire("r"));
-    let guard = lock(&world, &manager);
-    assert!(world.nodes[1].get("r").is_none(), "B has refused the raise");
-    world.heal();
-    world.inject(1..2, Fault::Hung);
-    world.nodes[0].expire("r");
-    world.run(guard.extend()).unwrap_err();
-    assert!(!guard.is_valid(), "A and B have said that they do not have it");
-}

@@ -92,12 +92,13 @@ fn short_outage(scene: &Scene) {
     sim.advance(plan.ttl);
 }
 
-/// One node after the other forgets everything. Each gets the keys back before the next does.
+/// One node after the other forgets everything. Each gets the keys back, and promises to keep them
+/// with the next extension (H3), before the next one does.
 fn rolling_restarts(scene: &Scene) {
     if scene.spare() > 0 {
         for node in scene.nodes.iter().take(5) {
             node.restart();
-            scene.sim.advance(scene.plan.validity() * 6 / 10);
+            scene.sim.advance(scene.plan.validity() * 8 / 10);
         }
     }
 }

@@ -50,20 +50,26 @@ impl Watch {
     /// Returns when it was last looked at.
     ///
     /// Renewals are not seen as they happen. A watcher looks before each end that it knows of, so
-    /// they are seen in time; except after a pause of the client, and then they count from when the
-    /// round that made them had begun.
+    /// they are seen in time; except after a pause of the client, and where late votes had moved the
+    /// end on. Then they count from when the round that made them had begun.
     pub(crate) fn observe(&self) -> Duration {
         let (until, now) = (self.lease.valid_until(), self.worker.sim.elapsed());
         let mut seen = lock(&self.seen);
         let before = std::mem::replace(&mut seen.at, now);
         if until > seen.until {
-            seen.until = until;
+            let is_late = self.worker.client().now() >= seen.until;
+            let old = self.worker.world_time(std::mem::replace(&mut seen.until, until));
             self.wrong_if(seen.told, "was prolonged after its loss had been told");
             if !seen.given_up && !seen.told {
                 let until = self.worker.world_time(until);
                 let start = until.saturating_sub(self.worker.plan.validity());
                 let paused = self.worker.has_paused(before, now);
-                let at = if paused { start.min(now) } else { now };
+                let at = match (paused, is_late) {
+                    (true, _) => start.min(now),
+                    // A lease that was over would have been told as lost.
+                    (false, true) => start.min(old.saturating_sub(Duration::from_nanos(1))),
+                    (false, false) => now,
+                };
                 self.worker.add(at, What::Extended(self.lock, until));
             }
         }
@@ -132,7 +138,9 @@ impl Watch {
         // A clock that runs slowly comes to its next nanosecond late.
         let end = seen.until.max(begun) + Duration::from_nanos(2);
         self.wrong_if(ran_out && local > end && !has_paused, "was over before its loss was told");
-        let is_early = matches!(reason, LeaseEnd::Expired { .. }) && local < seen.until;
+        // The end may have moved back since it was looked at (H5).
+        let end = seen.until.min(self.lease.valid_until());
+        let is_early = matches!(reason, LeaseEnd::Expired { .. }) && local < end;
         self.wrong_if(is_early, "has not expired, and was lost");
         // No node forgets anything there (H1).
         self.wrong_if(

@@ -229,10 +229,6 @@ impl<E: Clone, H: Clone> Node<E, H> {
         if let (Look, Granted(_)) = (kind, outcome) {
             self.looking.note_ours(now);
         }
-        if let (Raise, Refused(_) | Marked(_), false) = (kind, outcome, is_outdated) {
-            // The key is gone, or the number was raised for another lock.
-            self.promise = None;
-        }
         self.know = match (kind, outcome) {
             _ if is_outdated => return Some(kind),
             (Release, Granted(_) | Refused(_) | Marked(_)) => Knowledge::Freed,
