@@ -65,6 +65,8 @@ impl Watch {
                 let start = until.saturating_sub(self.worker.plan.validity());
                 let paused = self.worker.has_paused(before, now);
                 let at = match (paused, is_late) {
+                    // One for longer than the plan's ttl had begun before it was last looked at.
+                    (true, _) if start >= old && before < old => before,
                     (true, _) => start.min(now),
                     // A lease that was over would have been told as lost.
                     (false, true) => start.min(old.saturating_sub(Duration::from_nanos(1))),

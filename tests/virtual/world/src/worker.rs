@@ -326,7 +326,8 @@ impl Worker {
         let (after, client, lock) = (guard.valid_until(), self.client().id(), watch.lock);
         match done {
             Some(Ok(())) => {
-                if after < before {
+                // A node that lost the keys may have moved the end back (H5).
+                if after < before && self.plan.class == Class::Promised {
                     self.wrong(format!("client {client}: an extension shortened {lock}"));
                 }
                 watch.observe();
