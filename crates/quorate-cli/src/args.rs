@@ -84,7 +84,7 @@ pub(crate) struct Common {
     /// Print no warnings
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = None)]
     pub(crate) quiet: bool,
-    /// Print what happens to the lock
+    /// Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters
     #[arg(short, long, global = true, help_heading = None)]
     pub(crate) verbose: bool,
 }
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     /// Take a lock away from its holder, and from no other. The holder is asked to leave, and the lock is free when it has, or
     /// when its ttl has passed: nobody overlaps. Says which
     Free(Free),
-    /// Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum
+    /// Show which nodes vote, and what is wrong with them, the worst first. Exit code 70: a node has a problem; 69: no quorum
     /// can be locked; 78: one server is there twice
     Nodes(Nodes),
     /// Acquire a lock for the steps of a pipeline, and print its record, which is a secret

@@ -35,7 +35,8 @@ pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure>
             "can_lock": check.can_lock(),
             "nodes": check.nodes().iter().map(json_of).collect::<Vec<_>>(),
         }))?,
-        false => say::report(&check)?,
+        false if common.verbose => say::report(&check)?,
+        false => lines(&check).into_iter().try_for_each(say::report)?,
     }
     match nodes.wait.filter(|_| passes(&check)) {
         Some(wait) => Err(Failure::new(
@@ -52,6 +53,58 @@ fn code_of(check: &Check) -> u8 {
         _ if check.has_one_server_twice() => PERMANENT,
         _ if check.can_lock() => PROBLEM,
         _ => NO_QUORUM,
+    }
+}
+
+/// A line for each node, the worst node first: what its vote is worth, and why.
+fn lines(check: &Check) -> Vec<String> {
+    let mut nodes: Vec<_> = check.nodes().iter().map(|node| (Worth::of(node), node)).collect();
+    nodes.sort_by_key(|(worth, _)| *worth);
+    let line = |(worth, node): (Worth, &NodeReport)| {
+        let worst = node.problems.iter().min_by_key(|problem| !problem.prevents_votes());
+        let why = worst.map_or_else(|| what_it_is(node), ToString::to_string);
+        let more = match node.problems.len() {
+            0 | 1 => String::new(),
+            count => format!(" (+{})", count - 1),
+        };
+        let width = say::WIDTH - more.len();
+        let line = say::short(format!("{:<9}{}: {why}", worth.word(), node.name), width);
+        format!("{line}{more}")
+    };
+    nodes.into_iter().map(line).collect()
+}
+
+/// The server of a node that is well, and the time that it takes.
+fn what_it_is(node: &NodeReport) -> String {
+    let version = node.description.as_ref().and_then(|told| told.version.as_deref());
+    let time = node.round_trip.map(|time| format!("{time:.1?}"));
+    let facts = version.map(str::to_owned).into_iter().chain(time);
+    facts.collect::<Vec<_>>().join(", ")
+}
+
+/// What the vote of a node is worth: the worst first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Worth {
+    NoVote,
+    Problem,
+    Ok,
+}
+
+impl Worth {
+    fn of(node: &NodeReport) -> Self {
+        match &*node.problems {
+            [] => Self::Ok,
+            problems if problems.iter().any(Problem::prevents_votes) => Self::NoVote,
+            _ => Self::Problem,
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::NoVote => "no vote",
+            Self::Problem => "problem",
+            Self::Ok => "ok",
+        }
     }
 }
 

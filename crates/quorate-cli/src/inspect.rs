@@ -59,7 +59,8 @@ pub(crate) async fn inspect(common: &Common, inspect: &Inspect) -> Result<u8, Fa
     let mut all = seen.iter().chain(&others);
     match inspect.json {
         true => say::json(&json!({ "locks": all.map(json_of).collect::<Vec<_>>() }))?,
-        false => all.try_for_each(|one| say::report(one.line()))?,
+        false if common.verbose => all.try_for_each(|one| say::report(one.line()))?,
+        false => all.try_for_each(|one| say::report(say::short(one.line(), say::WIDTH)))?,
     }
     Ok(code)
 }
@@ -76,10 +77,12 @@ impl Seen {
     pub(crate) fn line(&self) -> String {
         let (name, found) = (say::shown(&self.name.text), self.found.to_string());
         match (found.strip_prefix("done "), self.done()) {
-            (Some(rest), [Some(until), began, ended]) => {
-                let ran =
-                    began.zip(ended).map(|(began, ended)| format!(", ran from {began} to {ended}"));
-                format!("{name}: done until {until}, {rest}{}", ran.unwrap_or_default())
+            (Some(rest), [Some(until), began, _]) => {
+                let ran = self.found.holders()[0].ran().zip(began).map(|(ran, began)| {
+                    let time = Duration::from_secs(ran.end.saturating_sub(ran.start).as_secs());
+                    format!("ran {} from {began}, ", humantime::format_duration(time))
+                });
+                format!("{name}: done until {until}, {}{rest}", ran.unwrap_or_default())
             }
             _ => format!("{name}: {found}"),
         }

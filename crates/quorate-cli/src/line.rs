@@ -8,7 +8,6 @@ use std::time::Duration;
 use quorate::{LockManager, operators::LockState};
 use rustix::termios::tcgetwinsize;
 use tokio::time::{Instant, sleep};
-use unicode_width::UnicodeWidthStr as _;
 
 use crate::say;
 
@@ -45,19 +44,12 @@ pub(crate) async fn show(
         let mut line = format!("{holder}; waiting for {waited} s of {} s", wait.as_secs());
         // A line that wraps cannot be rewritten.
         let size = tcgetwinsize(io::stderr()).ok().filter(|size| size.ws_col > 0);
-        cut(&mut line, size.map_or(usize::MAX, |size| usize::from(size.ws_col) - 1));
+        say::cut(&mut line, size.map_or(usize::MAX, |size| usize::from(size.ws_col) - 1));
         // Over what a person types, it would be in the way.
         if !say::is_behind() && say::settle(Duration::ZERO) {
             say::text(format!("\r\x1b[K{line}"));
         }
         sleep(EVERY).await;
-    }
-}
-
-/// Cuts the text, so that it fits into so many columns.
-fn cut(text: &mut String, columns: usize) {
-    while text.width() > columns {
-        text.pop();
     }
 }
 
@@ -76,27 +68,4 @@ async fn holder(manager: &LockManager, names: &[String]) -> String {
         };
     }
     say::shown(&names.join(" "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn x9_a_line_is_cut_by_its_columns() {
-        for (text, columns, part) in [
-            ("a: held", 7, "a: held"),
-            ("a: held", 4, "a: h"),
-            // Each of these takes two columns.
-            ("夜間バッチ", 5, "夜間"),
-            ("夜間バッチ", 4, "夜間"),
-            ("a夜", 2, "a"),
-            ("夜", 0, ""),
-            ("e\u{301}e", 1, "e\u{301}"),
-        ] {
-            let mut line = text.to_owned();
-            cut(&mut line, columns);
-            assert_eq!(line, part, "{text} in {columns}");
-        }
-    }
 }

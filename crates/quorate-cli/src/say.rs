@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, tcgetattr, tcgetpgrp};
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::exit::{Failure, UNWRITTEN};
 
@@ -104,6 +105,25 @@ pub(crate) fn report(line: impl Display) -> Result<(), Failure> {
     }
 }
 
+/// The columns of a line for people, unless they ask for all of it.
+pub(crate) const WIDTH: usize = 100;
+
+/// The beginning of a line, with a sign if that is not all of it.
+pub(crate) fn short(mut line: String, columns: usize) -> String {
+    if line.width() > columns {
+        cut(&mut line, columns - 1);
+        line.push('…');
+    }
+    line
+}
+
+/// Cuts the text, so that it fits into so many columns.
+pub(crate) fn cut(text: &mut String, columns: usize) {
+    while text.width() > columns {
+        text.pop();
+    }
+}
+
 /// A name, with all characters escaped that a terminal would not show as they are.
 pub(crate) fn shown(name: &str) -> String {
     let shown = |letter: char| match is_shown(letter) {
@@ -131,6 +151,24 @@ fn escaped(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn x9_a_line_is_cut_by_its_columns() {
+        for (text, columns, part) in [
+            ("a: held", 7, "a: held"),
+            ("a: held", 4, "a: h"),
+            // Each of these takes two columns.
+            ("夜間バッチ", 5, "夜間"),
+            ("夜間バッチ", 4, "夜間"),
+            ("a夜", 2, "a"),
+            ("夜", 0, ""),
+            ("e\u{301}e", 1, "e\u{301}"),
+        ] {
+            let mut line = text.to_owned();
+            cut(&mut line, columns);
+            assert_eq!(line, part, "{text} in {columns}");
+        }
+    }
 
     #[test]
     fn what_is_escaped_reads_as_the_same_value() {

@@ -108,12 +108,24 @@ fn nodes_says_of_each_server_what_is_wrong_and_what_to_do() {
         ),
     ];
     let addresses: Vec<String> = rows.iter().map(|(address, _)| address.clone()).collect();
-    let words = ["--prefix", "jobs:", "nodes", "--json"];
-    let (text, json) = (ask(dir, &addresses, &words[..3]), ask(dir, &addresses, &words));
-    assert_eq!((text.code(), json.code()), (Some(69), Some(69)));
-    let told: Value = serde_json::from_str(&json.out).unwrap();
+    let said = |words: &[&str]| {
+        let done = ask(dir, &addresses, &[&["--prefix", "jobs:", "nodes"], words].concat());
+        assert_eq!(done.code(), Some(69), "{done:?}");
+        done.out
+    };
+    let (text, short) = (said(&["-v"]), said(&[]));
+    let told: Value = serde_json::from_str(&said(&["--json"])).unwrap();
+    // Without being asked for more, a line each, and the nodes without a vote first.
+    let words: Vec<&str> = short.lines().map(|line| line[..9].trim_end()).collect();
+    let rank = |word: &&str| ["no vote", "problem", "ok"].iter().position(|one| one == word);
+    assert!(words.iter().map(rank).is_sorted() && words.contains(&"ok"), "{short}");
+    assert!(short.lines().all(|line| line.chars().count() <= 100), "{short}");
+    assert_eq!((short.lines().count(), text.lines().count()), (rows.len(), rows.len()));
     for (at, (address, problems)) in rows.iter().enumerate() {
-        let line = text.out.lines().nth(at).unwrap();
+        let line = text.lines().nth(at).unwrap();
+        let name = format!("{}: ", told["nodes"][at]["name"].as_str().unwrap());
+        let first = short.lines().find(|line| line.contains(&name)).unwrap();
+        assert_eq!(problems.is_empty(), first.starts_with("ok "), "{first}");
         let row = &told["nodes"][at];
         let count = row["problems"].as_array().unwrap().len();
         assert_eq!(problems.is_empty(), count == 0, "{row}");
@@ -165,7 +177,7 @@ fn nodes_waits_for_what_passes_by_itself() {
     nodes[0].restart();
     let done = waits.done();
     assert_eq!((done.code(), &*done.err), (Some(0), ""), "{done:?}");
-    assert_eq!(done.out.matches(": ok (").count(), 3, "{done:?}");
+    assert!(done.out.lines().all(|line| line.starts_with("ok ")), "{done:?}");
     // It begins the quarantine that it waits for, and does not wait for what a person has to do.
     let words = ["--guard-max-ttl", "1s", "nodes", "--wait", "1h"];
     assert_eq!(run(dir, addresses, &words).code(), Some(0));

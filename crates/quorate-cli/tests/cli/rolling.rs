@@ -184,10 +184,10 @@ fn a_rolling_restart_of_nodes_that_forget_and_answer_makes_two_holders() {
     let nodes = &Nodes::start(3);
     let setting = Setting { nodes, options: &[], ttl: "60s", dir: Dir::new() };
     let overlaps = setting.restart_all(|setting| {
-        let answer = || !setting.run(&["nodes"]).out.contains("check the address");
+        let answer = || !setting.run(&["nodes", "-v"]).out.contains("check the address");
         eventually("three nodes that answer", answer);
     });
     assert!(overlaps > 0);
-    let told = ask(&setting.dir, &nodes.addresses(), &["nodes"]);
+    let told = ask(&setting.dir, &nodes.addresses(), &["nodes", "-v"]);
     assert_eq!(told.out.matches("restart no other node").count(), 3, "{told:?}");
 }

@@ -235,6 +235,11 @@ impl Plan {
         matches!(self.class, Class::Promised | Class::Guarded | Class::Revoked | Class::Readers)
     }
 
+    /// Whether no node loses a key, and nobody takes one away.
+    pub(crate) const fn keeps_keys(&self) -> bool {
+        matches!(self.class, Class::Promised | Class::Line | Class::Jobs | Class::Permits)
+    }
+
     /// Whether tokens rise with the moments since which their holders could rely on the lock.
     pub(crate) fn orders(&self) -> bool {
         matches!(self.class, Class::Promised | Class::Revoked | Class::Readers)

@@ -77,6 +77,7 @@ impl Watch {
         }
         // A node has said that it does not keep the keys (H5).
         if until < seen.until && self.lease.is_valid() && !seen.given_up {
+            self.wrong_if(self.worker.plan.keeps_keys(), "ends earlier than it did");
             seen.until = until;
             self.worker.now(What::Extended(self.lock, self.worker.world_time(until)));
         }
@@ -140,13 +141,14 @@ impl Watch {
         // A clock that runs slowly comes to its next nanosecond late.
         let end = seen.until.max(begun) + Duration::from_nanos(2);
         self.wrong_if(ran_out && local > end && !has_paused, "was over before its loss was told");
-        // The end may have moved back since it was looked at (H5).
-        let end = seen.until.min(self.lease.valid_until());
+        // The end may have moved back since it was looked at, where nodes lose keys (H5).
+        let moved = self.lease.valid_until();
+        let end = if self.worker.plan.keeps_keys() { seen.until } else { seen.until.min(moved) };
         let is_early = matches!(reason, LeaseEnd::Expired { .. }) && local < end;
         self.wrong_if(is_early, "has not expired, and was lost");
         // No node forgets anything there (H1).
         self.wrong_if(
-            matches!(reason, LeaseEnd::NotHeld(_)) && self.worker.plan.class == Class::Promised,
+            matches!(reason, LeaseEnd::NotHeld(_)) && self.worker.plan.keeps_keys(),
             "was lost though no node had lost it",
         );
         self.wrong_if(

@@ -327,7 +327,7 @@ impl Worker {
         match done {
             Some(Ok(())) => {
                 // A node that lost the keys may have moved the end back (H5).
-                if after < before && self.plan.class == Class::Promised {
+                if after < before && self.plan.keeps_keys() {
                     self.wrong(format!("client {client}: an extension shortened {lock}"));
                 }
                 watch.observe();
