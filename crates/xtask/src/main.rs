@@ -39,7 +39,11 @@ const CI: &[Stage] = &[
     ("features", "each published crate: no feature, each, all", packages::features),
     ("guards", "what the core needs, what is packed", packages::check),
     ("tools", "dependencies and their licences, spelling", packages::tools),
-    ("readme", "README.md agrees with the manifests, links and test names hold", texts::check),
+    (
+        "readme",
+        "README.md agrees with the manifests, links, paths and test names hold",
+        texts::check,
+    ),
     ("benches", "each benchmark runs once, untimed", suite::benches),
     ("seeds", "10,000 simulated worlds, some of each class", suite::seeds),
     ("drawn", "all planted bugs apply, and five drawn ones are found", || {

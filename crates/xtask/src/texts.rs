@@ -10,6 +10,9 @@ use crate::cmd::{Cmd, Outcome, cargo, root};
 /// GitHub's views of a file or folder of ours: a path follows.
 const VIEWS: [&str; 3] = ["blob/HEAD/", "raw/HEAD/", "tree/HEAD/"];
 
+/// How the names of files end that pages speak of.
+const KINDS: [&str; 6] = [".rs", ".md", ".toml", ".lua", ".yaml", ".patch"];
+
 const REPOSITORY: &str = "https://github.com/quorate/quorate/";
 
 /// Reports every mistake, not only the first.
@@ -34,7 +37,9 @@ pub(crate) fn check() -> Outcome {
     mistakes.extend(missing.map(|row| format!("limits.md does not repeat the default {row}")));
     let is_there = |path: &str| root.join(path).exists();
     let (mut code, mut guide) = (String::new(), String::new());
-    for path in list.lines().filter(|path| is_there(path)) {
+    let files: Vec<&str> = list.lines().filter(|path| is_there(path)).collect();
+    let paths: Vec<String> = files.iter().map(|path| format!("/{path}/")).collect();
+    for path in files {
         if path.ends_with(".rs") {
             let text = read(path)?;
             let is_left_out = |line: &&str| line.trim_start().starts_with("#[ignore");
@@ -46,7 +51,9 @@ pub(crate) fn check() -> Outcome {
             let long = long_lines(&page);
             mistakes.extend(long.map(|line| format!("{path}: over 100 columns: {line}")));
             let dead = links_to_nothing(&page, &is_there);
-            mistakes.extend(dead.map(|link| format!("{path}: `{link}` leads nowhere")));
+            let lost = lost_paths(&page, &paths).map(str::to_owned);
+            let nowhere = |to| format!("{path}: `{to}` leads nowhere");
+            mistakes.extend(dead.chain(lost).map(nowhere));
             let is_page = |target: &str| target.ends_with(".md") && is_there(target);
             for (target, anchor) in anchors(&page).filter(|(target, _)| is_page(target)) {
                 if !headings(&read(target)?).any(|heading| heading == anchor) {
@@ -171,6 +178,21 @@ fn code_spans(page: &str) -> impl Iterator<Item = &str> {
     page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
 }
 
+/// The paths in code spans that lead nowhere. A page names a file from wherever that reads best: the root, the crate, the
+/// page. So it is enough that some path of the repository, each of which stands between slashes, has the parts.
+fn lost_paths<'a>(page: &'a str, paths: &'a [String]) -> impl Iterator<Item = &'a str> {
+    let is_there = |parts: &str| {
+        let parts = format!("/{}/", parts.trim_start_matches("../").trim_matches('/'));
+        paths.iter().any(|path| path.contains(&parts))
+    };
+    let is_path = move |span: &&str| {
+        let in_folder = span.split_once('/').is_some_and(|(folder, _)| is_there(folder));
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+        (in_folder || KINDS.iter().any(|kind| span.ends_with(kind))) && span.chars().all(is_part)
+    };
+    code_spans(page).filter(is_path).filter(move |span| !is_there(span))
+}
+
 /// Names in code spans with two underscores or more that are in no source: those of tests, and texts such as metrics.
 fn missing_names(guide: &str, code: &str) -> Vec<String> {
     let is_name = |span: &&str| {
@@ -227,6 +249,13 @@ mod tests {
     fn code_spans_are_those_of_the_prose() {
         let page = "a `b.rs` c\n```text\n`d`\n```\n`e` f";
         assert_eq!(code_spans(page).collect::<Vec<_>>(), ["b.rs", "e"]);
+    }
+
+    #[test]
+    fn a_path_that_leads_nowhere_is_found() {
+        let paths = ["/crates/a/src/b/c.rs/", "/tests/README.md/"].map(str::to_owned);
+        let page = "`b/c.rs`, `../c.rs`, `src/b/`, `/dev/null`, `a/b` of `1/2`, `cargo b/x`, `x.c.rs`, `tests/d`.";
+        assert_eq!(lost_paths(page, &paths).collect::<Vec<_>>(), ["a/b", "x.c.rs", "tests/d"]);
     }
 
     #[test]

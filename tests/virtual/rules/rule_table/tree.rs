@@ -33,7 +33,6 @@ const THIS_FILE: &str = "tests/virtual/rules/rule_table";
 /// What the repository has, as far as the rules are concerned.
 #[derive(Default)]
 pub(super) struct Tree {
-    pub(super) files: BTreeSet<String>,
     /// Each test as `file::function`, and where it stands.
     pub(super) tests: BTreeMap<String, Vec<Place>>,
     pub(super) planted: BTreeMap<String, Planted>,
@@ -121,7 +120,6 @@ impl Tree {
                 let text = fs::read_to_string(path).unwrap();
                 self.add_planted(bug.trim_end_matches(".patch"), &text);
             }
-            self.files.insert(name);
         }
     }
 

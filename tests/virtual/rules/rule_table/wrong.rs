@@ -62,14 +62,6 @@ fn what_shows_a_rule_is_written_down_by_file() {
     assert_eq!(page.matches("it_is_real").count(), 2);
 }
 
-#[test]
-fn paths_that_lead_nowhere_are_found() {
-    let mut tree = Tree::default();
-    tree.files.insert("a/b/c.rs".to_owned());
-    let found = dead_paths("`a/b`, `a/b/c.rs`, `cargo a/x`, `x` and `a/c.rs`, `a/b/c`", &tree);
-    assert_eq!(found, ["no such file: a/c.rs", "no such file: a/b/c"]);
-}
-
 /// Tests of one rule in two files, runs of no test, and codes of no rule.
 #[test]
 fn each_wrong_file_is_found() {
