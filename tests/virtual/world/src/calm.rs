@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use quorate_core::{LockGuard, LockManager, Runtime};
+use quorate_core::{BackendErrorKind, LockGuard, LockManager, Runtime};
 use quorate_memory::Fault;
 
+use crate::nemesis::faults;
 use crate::run::Scene;
 use crate::world::{fenced, loading, name};
 
@@ -55,14 +56,9 @@ fn some_in_trouble(scene: &Scene) {
     let (sim, dice, ttl) = (&scene.sim, &scene.dice, scene.plan.ttl);
     let end = sim.now() + ttl * 2;
     for node in scene.some_nodes(dice.below(scene.spare() + 1)) {
-        let fault = match dice.below(6) {
-            0 => Fault::Dead,
-            1 => Fault::Down,
-            2 => Fault::Hung,
-            3 => Fault::Slow(dice.scaled_time(ttl / 4)),
-            4 => Fault::Late(dice.scaled_time(ttl / 4)),
-            _ => Fault::Failing(loading()),
-        };
+        let delay = dice.scaled_time(ttl / 4);
+        let (kind, fault) = dice.pick(&faults(delay, BackendErrorKind::Loading)).clone();
+        scene.count(kind);
         let (node, sim) = (node.clone(), sim.clone());
         let lasting = (ttl / 12).max(dice.scaled_time(ttl));
         scene.sim.spawn(Box::pin(async move {

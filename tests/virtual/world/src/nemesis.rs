@@ -84,6 +84,31 @@ pub(crate) async fn revoke(scene: Arc<Scene>, managers: Vec<LockManager>) {
     }
 }
 
+/// What a node can answer to each call.
+const ERRORS: [BackendErrorKind; 5] = [
+    BackendErrorKind::ReadOnly,
+    BackendErrorKind::Loading,
+    BackendErrorKind::OutOfMemory,
+    BackendErrorKind::Misconfigured,
+    BackendErrorKind::Auth,
+];
+
+/// All faults of a node, each with its word. A node that is dead has lost its data.
+pub(crate) fn faults(delay: Duration, error: BackendErrorKind) -> [(&'static str, Fault); 10] {
+    [
+        ("hung", Fault::Hung),
+        ("down", Fault::Down),
+        ("slow", Fault::Slow(delay)),
+        ("late", Fault::Late(delay)),
+        ("error", Fault::Failing(BackendError::new(error, "an error"))),
+        ("evicting", Fault::Evicting),
+        ("full", Fault::Full),
+        ("hides its id", Fault::NoInfo),
+        ("two servers in turn", Fault::Flapping),
+        ("dead", Fault::Dead),
+    ]
+}
+
 async fn break_node(scene: &Arc<Scene>, lasting: Duration) {
     let (plan, dice) = (&scene.plan, &scene.dice);
     let node = dice.pick(&scene.nodes);
@@ -104,19 +129,12 @@ async fn break_node(scene: &Arc<Scene>, lasting: Duration) {
         (draw, _) => draw,
     };
     let (kind, fault) = match draw {
-        0 => ("hung", Some(Fault::Hung)),
-        1 => ("down", Some(Fault::Down)),
-        2 => ("slow", Some(Fault::Slow(small))),
-        3 => ("late", Some(Fault::Late(small))),
-        4 => {
-            let kind = *dice.pick(&[
-                BackendErrorKind::ReadOnly,
-                BackendErrorKind::Loading,
-                BackendErrorKind::OutOfMemory,
-                BackendErrorKind::Misconfigured,
-                BackendErrorKind::Auth,
-            ]);
-            ("error", Some(Fault::Failing(BackendError::new(kind, "an error"))))
+        0..=4 => {
+            // Not each error is one of all calls.
+            let odd = if draw == 4 { dice.below(9) } else { 0 };
+            let error = ERRORS[odd.min(draw)];
+            let (kind, fault) = faults(small, error)[odd.max(draw)].clone();
+            (kind, Some(fault))
         }
         5 => ("restarted empty", None),
         6 => ("restarted from an old save", None),
@@ -211,5 +229,31 @@ pub(crate) fn lossy(scene: &Scene, node: &MemoryNode) {
         for effect in [Effect::DropRequest, Effect::DropReply, Effect::Cut, twice, reorder] {
             node.add_rule(Rule::new(effect).chance(scene.plan.loss));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::run;
+    use crate::world::Faults;
+
+    /// The next one that a node can have is missing here until it is in the table.
+    #[test]
+    fn each_fault_of_a_node_is_drawn() {
+        let source = include_str!("../../../../crates/quorate-memory/src/fault.rs");
+        let (_, there) = source.split_once("pub enum Fault {").unwrap();
+        let first = |line: &'static str| line.trim().split(['(', ',']).next().unwrap();
+        let is_fault = |name: &&str| name.starts_with(|c: char| c.is_ascii_uppercase());
+        let mut there: Vec<&str> = there.lines().map(first).filter(is_fault).collect();
+        let all = faults(Duration::ZERO, ERRORS[0]);
+        let mut known = all.clone().map(|(_, fault)| format!("{fault:?}"));
+        known.iter_mut().for_each(|name| name.truncate(name.find('(').unwrap_or(name.len())));
+        there.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(there, known);
+        let drawn: Faults = (1..=200).flat_map(|seed| run(seed, Class::Promised).faults).collect();
+        let missing = all.iter().filter(|(word, _)| !drawn.contains_key(word));
+        assert_eq!(missing.map(|(word, _)| *word).collect::<Vec<_>>(), [""; 0]);
     }
 }
