@@ -3,7 +3,7 @@
 
 use std::process::Command;
 use std::sync::Once;
-use std::{env, fs};
+use std::{env, fs, thread};
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
@@ -21,7 +21,8 @@ pub(crate) fn settle(command: &mut Command) {
         let mut limit = getrlimit(Resource::Nofile);
         limit.current = limit.maximum;
         let _ = setrlimit(Resource::Nofile, limit);
-        catch_ignored_signals();
+        // The test may be in a runtime, where no other one can end.
+        thread::spawn(catch_ignored_signals).join().unwrap();
     });
     let set: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
     for (name, _) in env::vars_os() {
