@@ -108,17 +108,22 @@ fn a_lock_is_handed_over_to_a_process() {
     eventually("no key is left", || nodes.keys_left().is_empty());
 }
 
+fn start_importer(nodes: &Nodes) -> Program {
+    build();
+    Program::start(path("importer").to_str().unwrap(), nodes.addresses())
+}
+
+fn is_printed(process: &Program, what: &str) -> bool {
+    process.lines().iter().any(|line| line.contains(what))
+}
+
 /// The leader is asked to end in the middle of its imports: each that has begun is done, and the other process leads.
 #[test]
 fn a_service_that_is_asked_to_end_cuts_nothing_off() {
     let nodes = Nodes::start(3);
-    build();
-    let start = || Program::start(path("importer").to_str().unwrap(), nodes.addresses());
-    let is_printed =
-        |process: &Program, what: &str| process.lines().iter().any(|line| line.contains(what));
-    let mut leader = start();
+    let mut leader = start_importer(&nodes);
     eventually("a leader", || is_printed(&leader, "cleans up"));
-    let mut other = start();
+    let mut other = start_importer(&nodes);
     eventually("an import of the other process", || is_printed(&other, ": done"));
     eventually("an import", || leader.lines().last().is_some_and(|line| line.contains("begins")));
     leader.signal(Signal::TERM);
@@ -140,13 +145,9 @@ fn a_service_that_is_asked_to_end_cuts_nothing_off() {
 #[test]
 fn a_standby_that_is_asked_to_end_ends_without_an_error() {
     let nodes = Nodes::start(3);
-    build();
-    let start = || Program::start(path("importer").to_str().unwrap(), nodes.addresses());
-    let is_printed =
-        |process: &Program, what: &str| process.lines().iter().any(|line| line.contains(what));
-    let mut leader = start();
+    let mut leader = start_importer(&nodes);
     eventually("a leader", || is_printed(&leader, "cleans up"));
-    let mut standby = start();
+    let mut standby = start_importer(&nodes);
     eventually("an import of the standby", || is_printed(&standby, ": done"));
     standby.signal(Signal::TERM);
     let lines = standby.end();

@@ -36,19 +36,6 @@ fn the_clients_take_the_same_addresses_but_for_the_differences_that_are_told() {
 }
 
 #[test]
-fn an_address_that_both_clients_refuse_is_refused_by_both_in_the_same_words() {
-    for bad in
-        "127.0.0.1:6379|http://127.0.0.1| redis://127.0.0.1|redis://127.0.0.1 |redis://127.0.\n0.1\
-                |redis-cluster://127.0.0.1:6379|rediss-sentinel://127.0.0.1:26379"
-            .split('|')
-    {
-        let redis = quorate::redis::connect([bad]).unwrap_err().to_string();
-        let fred = quorate::fred::connect([bad]).unwrap_err().to_string();
-        assert_eq!(redis, fred, "{bad:?}");
-    }
-}
-
-#[test]
 fn a_configuration_of_fred_that_is_none_of_one_node_is_refused() {
     let build = |url: &str| {
         let config = Config::from_url(url).unwrap();

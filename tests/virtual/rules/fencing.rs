@@ -169,22 +169,6 @@ fn without_asking_there_is_no_token_and_nothing_is_stored_for_one() {
     assert_eq!(world.keys_left(), 0);
 }
 
-#[test]
-fn holders_with_and_without_a_token_exclude_each_other() {
-    for is_fenced in [false, true] {
-        let world = World::new(3);
-        let request = |fenced: bool| {
-            let request = world.manager().lock("r").no_wait();
-            world.run(if fenced { request.fenced() } else { request })
-        };
-        let held = request(is_fenced).unwrap();
-        let refused = request(!is_fenced);
-        assert!(matches!(refused, Err(LockError::Held(_))), "{refused:?}");
-        release(&world, held);
-        assert_eq!(lock_keys_left(&world), 0);
-    }
-}
-
 /// The quorum is one node that lags and one that does not, or the third replies after the decision: the release brings
 /// the others forward to the highest number.
 #[test]

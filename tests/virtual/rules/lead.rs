@@ -313,24 +313,6 @@ fn e3_a_drain_and_a_close_end_leading_without_an_error_wherever_it_is() {
     }
 }
 
-/// What was begun comes to its end, and counts.
-#[test]
-fn a_body_that_returns_when_it_is_drained_gives_its_value() {
-    let world = World::complete(3);
-    let manager = world.manager();
-    let leading = manager.lead("r", async |lease| {
-        lease.draining().await;
-        7
-    });
-    let drains = async {
-        world.sim.sleep(SECOND).await;
-        manager.drain(60 * SECOND).await
-    };
-    let (led, report) = world.run(join(leading, drains));
-    assert_eq!(led.unwrap(), Some(7));
-    assert!(report.is_clean() && world.sim.elapsed() < 2 * SECOND, "{report}");
-}
-
 /// A service that leads in a method of its own, as users write it. Each form is spawned: it is compiled.
 #[derive(Clone)]
 struct Service {

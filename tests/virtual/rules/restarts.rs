@@ -277,24 +277,6 @@ fn who_deletes_the_epochs_changes_max_ttl_and_begins_a_quarantine() {
     world.assert_quarantined(&manager, 3);
 }
 
-/// By its uptime a soft guard would let the node vote, and a strict one after `max_ttl`.
-#[test]
-fn a_node_that_an_operator_keeps_out_before_the_guard_has_seen_it_stays_out() {
-    for guard in [RestartGuard::strict(MAX_TTL), RestartGuard::soft(MAX_TTL)] {
-        for up in [Duration::ZERO, 2 * MAX_TTL] {
-            let world = World::complete(1);
-            world.advance(up);
-            world.nodes[0].put(QUARANTINE, Value::String(Vec::new()));
-            for _ in 0..3 {
-                world.assert_quarantined(&world.guarded(guard), 1);
-                world.advance(2 * MAX_TTL);
-            }
-            world.nodes[0].expire(QUARANTINE);
-            world.lock_and_release(&world.guarded(guard));
-        }
-    }
-}
-
 /// The hole that the model of fencing shows: the attempt began before the node lost its data, reaches
 /// it after, and brings a hint from before the token of another.
 #[test]

@@ -8,7 +8,6 @@ mod descriptors;
 mod far;
 mod free;
 mod group;
-mod hints;
 mod inherited;
 mod labels;
 mod lease;

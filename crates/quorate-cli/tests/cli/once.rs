@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use quorate::{LockManager, Period};
 use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT};
@@ -56,31 +56,6 @@ fn once_per_a_command_that_fails_is_run_again() {
     assert_eq!(run("echo c >> runs").code(), Some(0));
     run("echo d >> runs").assert_silent();
     assert_eq!(dir.read("runs"), "a\nb\nc\n");
-}
-
-/// A period of any length has the number of its own in the time since 1970, to the nanosecond.
-#[test]
-#[expect(clippy::disallowed_methods, reason = "the wall clock names a period")]
-fn once_per_a_period_need_not_be_whole_seconds() {
-    let (nodes, dir) = (&Nodes::start(1), &Dir::new());
-    let number = |period: Duration| UNIX_EPOCH.elapsed().unwrap().as_nanos() / period.as_nanos();
-    for (text, nanos) in [
-        ("1s", 1_000_000_000),
-        ("1500ms", 1_500_000_000),
-        ("1999ms", 1_999_000_000),
-        ("1h 1ms", 3_600_001_000_000),
-        ("1s 1ns", 1_000_000_001),
-        ("1s 999999us", 1_999_999_000),
-    ] {
-        let period = Duration::from_nanos(nanos);
-        let before = number(period);
-        let words = ["run", "--once-per", text, "job", "-c", "echo $QUORATE_LOCK"];
-        let done = run(dir, &nodes.addresses(), &words);
-        let after = number(period);
-        let found = done.out.trim_end().strip_prefix("job@").map(|number| number.parse().unwrap());
-        assert!(found.is_some_and(|found| (before..=after).contains(&found)), "{text}: {done:?}");
-        nodes[0].flushall();
-    }
 }
 
 /// The label, the name of the period, and the mark are those of [`LockManager::once_per`].

@@ -1,7 +1,7 @@
 //! A rolling restart by the page *running the nodes*: no two holders, whatever the nodes keep. And two by a shorter rule.
 
-use std::fs;
 use std::time::Instant;
+use std::{fs, thread};
 
 use quorate::algorithm::lease::SafetyMargin;
 use quorate::backend::{Drift, Ttl};
@@ -109,15 +109,27 @@ fn by_the_page(setting: &Setting<'_>, words: &[&str]) -> Done {
     done
 }
 
+/// On nodes that keep each write, behind the guard, and on nodes that forget: all at once, since it takes long.
 #[test]
-fn a_rolling_restart_of_nodes_that_keep_each_write_makes_no_two_holders() {
-    let nodes = &Nodes::start_with(3, &RedisServer::builder().append_only());
-    let setting = Setting { nodes, options: &[], ttl: SHORT, dir: Dir::new() };
-    let words = [line_of_the_page(&[]), vec!["--max-ttl", SHORT]].concat();
-    let overlaps = setting.restart_all(|setting| {
-        assert_eq!(by_the_page(setting, &words).code(), Some(0));
+fn a_rolling_restart_by_the_page_makes_no_two_holders() {
+    let (longest, guard) = (["--max-ttl", SHORT], ["--guard-max-ttl", SHORT]);
+    let (keeps, forgets) = (RedisServer::builder().append_only(), RedisServer::builder());
+    let restart_all = |builder, options: &[&str], longest: &[&str], code, problems| {
+        let nodes = &Nodes::start_with(3, builder);
+        let setting = Setting { nodes, options, ttl: SHORT, dir: Dir::new() };
+        let words = [&line_of_the_page(options), longest].concat();
+        let overlaps = setting.restart_all(|setting| {
+            let done = by_the_page(setting, &words);
+            let told = done.out.matches("forgets its locks when it restarts").count();
+            assert_eq!((done.code(), told), (Some(code), problems), "{done:?}");
+        });
+        assert_eq!(overlaps, 0, "{options:?}");
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| restart_all(&keeps, &[], &longest, 0, 0));
+        scope.spawn(|| restart_all(&forgets, &guard, &[], 0, 0));
+        scope.spawn(|| restart_all(&forgets, &[], &longest, 70, 3));
     });
-    assert_eq!(overlaps, 0);
 }
 
 /// Two nodes come back with the keys of locks that were released while they were away. A node that answers is not enough:
@@ -154,28 +166,6 @@ fn a_rolling_restart_of_nodes_that_keep_each_write_refuses_no_lock_that_is_free(
     assert_eq!(by_the_page(&setting, &words).code(), Some(0));
     restart(&nodes[2]);
     assert!(setting.is_free("deploy"));
-}
-
-#[test]
-fn a_rolling_restart_with_the_guard_makes_no_two_holders() {
-    let (nodes, options) = (&Nodes::start(3), &["--guard-max-ttl", SHORT]);
-    let setting = Setting { nodes, options, ttl: SHORT, dir: Dir::new() };
-    let overlaps = setting.restart_all(|setting| {
-        assert_eq!(by_the_page(setting, &line_of_the_page(options)).code(), Some(0));
-    });
-    assert_eq!(overlaps, 0);
-}
-
-#[test]
-fn a_rolling_restart_of_nodes_that_forget_makes_no_two_holders() {
-    let nodes = &Nodes::start(3);
-    let setting = Setting { nodes, options: &[], ttl: SHORT, dir: Dir::new() };
-    let words = [line_of_the_page(&[]), vec!["--max-ttl", SHORT]].concat();
-    let overlaps = setting.restart_all(|setting| {
-        let done = by_the_page(setting, &words);
-        assert_eq!(done.out.matches("forgets its locks when it restarts").count(), 3, "{done:?}");
-    });
-    assert_eq!(overlaps, 0);
 }
 
 /// Without the page: the next node is restarted when the last one answers.

@@ -17,18 +17,6 @@ pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
 /// A period that no test sees the end of.
 pub(crate) const LONG_PERIOD: &str = "1month";
 
-/// The defaults of options.
-pub(crate) const VARIABLES: [&str; 8] = [
-    "QUORATE_CONNECT_TIMEOUT",
-    "QUORATE_NODE_TIMEOUT",
-    "QUORATE_PREFIX",
-    "QUORATE_GUARD_MAX_TTL",
-    "QUORATE_GROUP",
-    "QUORATE_TLS_CA",
-    "QUORATE_TLS_CERT",
-    "QUORATE_TLS_KEY",
-];
-
 /// A folder for the files of one command. When it is gone, scripts that loop while `here` exists end.
 #[derive(Debug)]
 pub(crate) struct Dir(PathBuf);

@@ -2,7 +2,6 @@
 
 use quorate_tests::peer::Peer;
 use quorate_tests::{Nodes, RedisServer};
-use serde_json::Value;
 
 use crate::support::{Dir, ask};
 
@@ -43,25 +42,4 @@ fn nodes_that_fail_for_different_reasons_are_why_if_they_are_enough() {
             assert_eq!(done.code(), Some(code), "{kinds}, {words:?}: {done:?}");
         }
     }
-}
-
-/// One problem passes with time, the other one does not: the node is waited for, for the first one.
-#[test]
-fn a_node_with_a_lasting_problem_and_one_that_passes_passes() {
-    let (nodes, dir) = (&Nodes::start(1), &Dir::new());
-    let seen = |longest: &str| -> Value {
-        let words = ["nodes", "--json", "--max-ttl", longest];
-        serde_json::from_str(&ask(dir, &nodes.addresses(), &words).out).unwrap()
-    };
-    let both = &seen("1h")["nodes"][0];
-    let problems = both["problems"].as_array().unwrap();
-    let has = |text: &str| problems.iter().any(|one| one.as_str().unwrap().contains(text));
-    assert!(has("forgets its locks") && has("restarted and kept nothing"), "{both}");
-    assert_eq!(both["passes"], true, "{both}");
-    let waits = ask(dir, &nodes.addresses(), &["nodes", "--max-ttl", "1h", "--wait", "1ms"]);
-    assert!(waits.err.contains("a problem is left that passes by itself"), "{waits:?}");
-    let words = ["nodes", "--max-ttl", "1s", "--wait", "1h", "--json"];
-    let one: Value = serde_json::from_str(&ask(dir, &nodes.addresses(), &words).out).unwrap();
-    assert_eq!(one["nodes"][0]["problems"].as_array().unwrap().len(), 1, "{one}");
-    assert_eq!(one["nodes"][0]["passes"], false, "{one}");
 }

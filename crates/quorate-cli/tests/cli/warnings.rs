@@ -104,39 +104,3 @@ fn q6_one_server_under_two_addresses_that_shows_later_is_one_line() {
     eventually("a warning", || started.err().contains(&line));
     assert_eq!(started.done().err.matches(&line).count(), 1);
 }
-
-/// A node that has voted for 5 s without a failure has recovered.
-#[test]
-fn a_node_that_fails_again_after_it_has_recovered_is_one_line_more() {
-    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    let proxy = Proxy::start(nodes[2].port());
-    let addresses = &[nodes[0].address(), nodes[1].address(), proxy.address()];
-    let script = "echo started > started; while [ -e here ]; do sleep 0.05; done";
-    let words = ["run", "--ttl", "3s", "--kill-after", "100ms", "lock", "-c", script];
-    let mut started = start(dir, addresses, &words);
-    dir.wait_for("started");
-    let line = format!("quorate: 127.0.0.1:{} does not vote: ", proxy.port());
-    let renewed = |times: usize| {
-        let renewals = || {
-            let stats = nodes[0].cli(&["INFO", "commandstats"]).text();
-            let (_, calls) = stats.split_once("cmdstat_evalsha:calls=").expect("renewals");
-            calls.split(',').next().unwrap().parse::<usize>().unwrap()
-        };
-        let from = renewals();
-        eventually("renewals", || renewals() >= from + times);
-    };
-    proxy.set(Mode::Refuse);
-    eventually("a warning", || started.err().contains(&line));
-    renewed(3);
-    assert_eq!(started.err().matches(&line).count(), 1);
-    eventually("another warning", || {
-        proxy.set(Mode::Pass);
-        // One is made each second, or a little earlier.
-        renewed(8);
-        proxy.set(Mode::Refuse);
-        renewed(2);
-        started.err().matches(&line).count() > 1
-    });
-    std::fs::remove_file(dir.file("here")).unwrap();
-    assert_eq!(started.done().err.matches(&line).count(), 2);
-}

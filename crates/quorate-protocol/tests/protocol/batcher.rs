@@ -1,10 +1,7 @@
 //! The batcher: order, bounds and runtimes that end.
 
-use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -239,26 +236,6 @@ async fn one_forbidden_key_costs_no_other_call() {
     let results = join_all(["a", "secret", "b"].map(|name| begin(&node, acquire(name)))).await;
     assert!(results[0].is_ok() && is_lost(&results[1]) && results[2].is_ok());
     assert_eq!((fake.batches(), fake.connects()), (vec![3], 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_spent_budget_does_not_delay_the_first_send() {
-    let (fake, node) = pair();
-    // Spends what tokio gives a task for one poll.
-    poll_fn(|context| {
-        while pin!(tokio::task::consume_budget()).poll(context).is_ready() {}
-        Poll::Ready(())
-    })
-    .await;
-    let calls = [begin(&node, acquire("first")), begin(&node, release("second"))];
-    assert!(join_all(calls).await.iter().all(Result::is_ok));
-    assert_eq!(fake.keys(), ["first", "second"]);
-    // The fake hands nothing over before it has spent more than a budget: the task has to see to it
-    // that one poll is enough.
-    fake.hold(true);
-    let _call = begin(&node, acquire("third"));
-    tokio::task::yield_now().await;
-    assert_eq!(fake.keys().len(), 3);
 }
 
 #[test]

@@ -165,24 +165,6 @@ async fn back_offs_double_up_to_a_second_with_jitter() {
     begin(&node, acquire("k")).await.unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_server_that_closes_every_connection_is_not_asked_again_and_again() {
-    let (fake, node) = held();
-    let start = Instant::now();
-    for _ in 0..10 {
-        let call = begin(&node, acquire("k"));
-        sleep(TICK).await;
-        if fake.is_connected() {
-            fake.end_after(0);
-        }
-        assert!(call.await.is_err());
-        while begin(&node, hint("probe")).now_or_never().is_some() {
-            sleep(Duration::from_millis(1)).await;
-        }
-    }
-    assert!(start.elapsed() > Duration::from_secs(2), "{:?}", start.elapsed());
-}
-
 /// After one surplus reply, all others may belong to other commands.
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_makes_no_sense_ends_the_connection() {

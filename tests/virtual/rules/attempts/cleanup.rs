@@ -310,17 +310,3 @@ fn c6_an_acquire_is_sent_once() {
         assert_eq!(world.log.count("acquire"), 3);
     }
 }
-
-/// What could not be sent to a node needs no release there.
-#[test]
-fn a_dead_node_leaves_nothing_in_the_background() {
-    let world = World::new(3);
-    world.inject(..1, Fault::Dead);
-    let manager = world.manager();
-    for _ in 0..10 {
-        drop(world.lock(&manager));
-        world.catch_up();
-    }
-    let report = world.run(manager.close(Duration::ZERO));
-    assert!(report.is_clean(), "{report}");
-}

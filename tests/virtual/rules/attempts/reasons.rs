@@ -1,6 +1,6 @@
 //! A4: which error a caller gets, and its text on each node.
 
-use std::future::{IntoFuture, pending};
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
@@ -354,29 +354,4 @@ fn the_loss_of_a_lock_is_found_through_anyhow_and_eyre() {
     }
     let other = anyhow::Error::from(LockError::from(Closed)).context("the import failed");
     assert!(quorate_core::lost(&*other).is_none());
-}
-
-/// The request that waited, and the work that was stopped.
-#[test]
-fn a_drain_is_found_through_anyhow_and_eyre() {
-    let ended = |before: bool| {
-        let world = World::new(3);
-        let manager = world.manager();
-        let work = manager.with("customer:7", async |_| pending::<()>().await);
-        let drain = async {
-            if !before {
-                world.sim.sleep(SECOND).await;
-            }
-            drop(manager.drain(SECOND).await);
-        };
-        world.run(join(drain, work)).1.unwrap_err()
-    };
-    for before in [true, false] {
-        let anyhow = anyhow::Error::from(ended(before)).context("customer 7");
-        let eyre = eyre::Report::from(ended(before)).wrap_err("customer 7");
-        assert!(quorate_core::closed(&*anyhow) && quorate_core::closed(&*eyre), "{anyhow:?}");
-        assert_eq!(quorate_core::lost(&*anyhow).is_some(), !before, "{anyhow:?}");
-    }
-    let held = anyhow::Error::from(LockError::Held(QuorumFailure::default())).context("customer 7");
-    assert!(!quorate_core::closed(&*held));
 }

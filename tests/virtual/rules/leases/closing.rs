@@ -1,16 +1,13 @@
 //! A manager that closes. That its nodes are clean then is rule C8, in `cleanup/undo.rs`.
 
-use std::future::{IntoFuture, pending};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::future::IntoFuture;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join;
 use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, ReleaseError, Runtime};
 use quorate_memory::Fault;
 
-use crate::backends::Odd;
 use crate::world::{HOUR, MARGIN, MS, SECOND, World};
 
 /// A manager that waits long between two rounds.
@@ -52,27 +49,6 @@ fn close_releases_what_is_held_and_ends_every_wait() {
     assert_eq!(world.keys_left(), 0);
 }
 
-/// In the delay between two rounds, and while a round is open.
-#[test]
-fn close_ends_a_request_between_rounds_and_in_mid_round() {
-    for (late, closes, ends) in [(Duration::ZERO, SECOND, SECOND), (100 * MS, 50 * MS, 200 * MS)] {
-        let world = World::new(3);
-        let _held = world.run(world.manager().lock("r").ttl(HOUR)).unwrap();
-        world.inject(.., Fault::Late(late));
-        let manager = patient(&world);
-        let waits = manager.lock("r").into_future();
-        let waits = waits.map(|waited| (waited, world.sim.elapsed()));
-        let close = async {
-            world.sim.sleep(closes).await;
-            manager.close(60 * SECOND).await
-        };
-        let ((waited, at), report) = world.run(join(waits, close));
-        assert!(matches!(waited, Err(LockError::Closed(_))), "{waited:?}");
-        assert!(at >= closes && at <= ends, "after {at:?}");
-        assert!(report.is_clean(), "{report}");
-    }
-}
-
 #[test]
 fn a_second_close_does_not_put_off_the_first() {
     let world = World::complete(3);
@@ -103,25 +79,6 @@ fn close_waits_for_a_release_in_flight() {
     let close = async { (manager.close(5 * SECOND).await.is_clean(), world.keys_left()) };
     let (_, left) = world.run(join(release, close));
     assert_eq!(left, (true, 0), "when close returns");
-}
-
-/// It has answered one release, and then hangs.
-#[test]
-fn a_close_names_a_node_that_answers_no_more_calls_a_node_timeout_later() {
-    let world = World::new(3);
-    let releases = AtomicU32::new(0);
-    let hangs = Odd::new(&world.nodes[0]).before(move |method| match method {
-        "release" if releases.fetch_add(1, Ordering::Relaxed) > 0 => Box::pin(pending()),
-        _ => Box::pin(async { Ok(()) }),
-    });
-    let nodes = [hangs, Odd::new(&world.nodes[1]), Odd::new(&world.nodes[2])];
-    let manager = world.over(nodes);
-    let held = ["r", "s"].map(|name| world.run(manager.lock(name)).unwrap());
-    world.catch_up();
-    drop(held);
-    let report = world.run(manager.close(60 * SECOND));
-    assert_eq!(report.to_string(), "all released; node 1 did not answer");
-    assert_eq!(world.sim.elapsed(), 500 * MS);
 }
 
 /// Guards that go are not waited for, guards that stay are held until the limit, and a request that waits ends at once.

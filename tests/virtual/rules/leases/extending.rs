@@ -242,15 +242,6 @@ fn an_extension_counts_from_when_it_was_sent() {
     assert_eq!(guard.remaining(), whole - (world.sim.elapsed() - sent));
 }
 
-#[test]
-fn the_debug_text_of_a_lease_names_its_keys_and_what_is_left() {
-    let (world, guard) = World::new(3).held();
-    world.advance(SECOND);
-    let fields = "keys: [Key(r)], remaining: 8.398s, .. }";
-    assert_eq!(format!("{guard:?}"), format!("LockGuard {{ {fields}"));
-    assert_eq!(format!("{:?}", guard.lease()), format!("Lease {{ {fields}"));
-}
-
 /// The second caller hears of the round after the next one has failed.
 /// Rule A2.
 #[test]

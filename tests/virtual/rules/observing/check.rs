@@ -5,7 +5,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::backends::Odd;
-use crate::waiting::processes::{Quirk, Scene};
 use crate::world::{MS, SECOND, World};
 use quorate_core::backend::{
     AcquireOptions, Capabilities, Claim, Description, ExtendOptions, ReleaseOptions, Reply,
@@ -14,7 +13,7 @@ use quorate_core::runtime::BoxFuture;
 use quorate_core::{
     BackendError, BackendErrorKind, LockBackend, LockManager, RestartGuard, operators::Check,
 };
-use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim};
+use quorate_memory::{Effect, Fault, MemoryNode, Rule};
 
 fn check(world: &World, manager: &LockManager) -> Check {
     world.sim.block_on(manager.check())
@@ -177,23 +176,6 @@ fn a_check_finds_one_server_under_two_names() {
     ];
     assert_eq!(problems(&seen), expected);
     assert!(seen.has_one_server_twice() && !seen.can_lock());
-}
-
-/// A node that was found to lack something says so in the next check.
-#[test]
-fn a_check_knows_what_was_found_to_be_missing() {
-    let denied = quorate_protocol::error_of_reply("NOPERM this user has no permissions");
-    let quirk = Quirk { watching_fails: Some(denied), ..Quirk::default() };
-    let scene = Scene::with(1, Sim::new(1), quirk);
-    let (holder, waiter) = (scene.process(), scene.process());
-    let _guard = scene.sim.block_on(holder.lock("r")).unwrap();
-    let can_watch = || {
-        let seen = scene.sim.block_on(waiter.locks.check());
-        seen.nodes()[0].abilities.contains(Capabilities::WATCH)
-    };
-    assert!(can_watch(), "nobody has tried");
-    scene.sim.block_on(waiter.locks.lock("r").timeout(SECOND)).unwrap_err();
-    assert!(!can_watch());
 }
 
 /// A node without a disk, whose server has just begun.

@@ -12,7 +12,7 @@ use quorate_protocol::error_of_reply;
 use quorate_tests::wait::receive;
 
 use super::figures::recorder;
-use crate::telling::{Told, acting, of, story, told};
+use crate::telling::{acting, story, told};
 use crate::world::{MS, SECOND, World, failing};
 
 /// Plays a scene on three nodes. Its story has each of these lines, of which `…` leaves something out, and no other
@@ -108,42 +108,6 @@ fn the_life_of_a_lock_is_reported() {
         DEBUG released 2 times: …outcome=dropped
         DEBUG closed: …held=1.0s"#,
     );
-}
-
-/// A writer waits, so a reader gives its round back (RW1), though a quorum has granted it.
-#[test]
-fn a_read_that_is_given_back_is_a_lost_round() {
-    let told = told(|| {
-        let world = World::complete(3);
-        let [reader, writer, other] = [(); 3].map(|()| world.manager());
-        let _reading = world.run(reader.read("r")).unwrap();
-        let _writes = world.begun(writer.lock("r"));
-        world.run(other.read("r").no_wait()).unwrap_err();
-    });
-    let lost = of("round lost", &told);
-    let is_it = |lost: &&Told| lost.field("failure").starts_with("2 of 3 nodes granted");
-    let given_back = lost.iter().find(is_it).unwrap_or_else(|| panic!("{lost:#?}"));
-    assert_eq!(given_back.field("reason"), "held");
-}
-
-/// A release on a pool leaves when the acquire has settled, and counts from then.
-#[test]
-fn a_call_that_is_answered_after_a_node_timeout_is_told_as_silent() {
-    for (after, vote) in [(500, "granted"), (501, "silent")] {
-        let told = told(|| {
-            let world = World::new(3);
-            world.inject(2.., Fault::Late(after * MS));
-            world.run(world.lock(&world.manager()).release()).unwrap();
-            world.sim.settle();
-        });
-        let settled = of("call settled", &told);
-        let votes = |node| {
-            let of_node = settled.iter().filter(move |told| told.field("node") == node);
-            of_node.map(|told| told.field("vote")).collect::<Vec<_>>()
-        };
-        assert_eq!(votes("memory-1"), ["granted"; 2]);
-        assert_eq!(votes("memory-3"), [vote; 2], "after {after} ms");
-    }
 }
 
 #[test]
@@ -282,18 +246,6 @@ fn a6_no_token_is_printed_anywhere() {
         assert!(!printed.contains(&token), "{printed}");
         assert!(!printed.contains(&token[..8]), "{printed}");
     }
-}
-
-#[test]
-fn a_manager_prints_how_much_it_has_to_do() {
-    let world = World::complete(3);
-    let manager = world.manager();
-    let guards = ["r", "s"].map(|name| world.run(manager.lock(name)).unwrap());
-    let waits = [(); 3].map(|()| world.begun(manager.lock("r")));
-    assert!(format!("{manager:?}").contains("keys: 2, tasks: 3, open: 2"), "{manager:?}");
-    drop((guards, waits));
-    world.advance(SECOND);
-    assert!(format!("{manager:?}").contains("keys: 0, tasks: 0, open: 0"), "{manager:?}");
 }
 
 /// As a log that only the leader writes. In a thread of its own: it would block for ever.

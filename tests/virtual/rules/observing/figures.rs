@@ -1,14 +1,11 @@
 //! The figures that a recorder is given.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use quorate_memory::Fault;
 
-use crate::telling::{of, told};
-use crate::world::{HOUR, MS, World, failing};
+use crate::world::{MS, World, failing};
 
 pub(super) fn recorder() -> (Snapshotter, DebuggingRecorder) {
     let recorder = DebuggingRecorder::new();
@@ -85,26 +82,4 @@ fn the_metrics_of_a_story_are_right() {
     }
     assert_eq!(figure("validity_left_seconds"), [8_378]);
     assert!(figure("node_votes_total memory-1 release failed")[0] > 1, "it is sent again");
-}
-
-#[test]
-fn an_invalid_request_is_reported_and_counted() {
-    let world = World::new(3);
-    let (snapshotter, recorder) = recorder();
-    let told = told(|| {
-        metrics::with_local_recorder(&recorder, || {
-            let manager = world.manager();
-            world.run(manager.lock("")).unwrap_err();
-            world.run(manager.lock("r").no_wait().ttl(MS)).unwrap_err();
-            world.run(manager.lock("r").hold_limit(Duration::ZERO)).unwrap_err();
-            let body = async |_| Ok::<_, Infallible>(());
-            world.run(manager.once_per("r", MS, body)).unwrap_err();
-            world.run(manager.read("r").once_per(HOUR, body)).unwrap_err();
-        });
-    });
-    let told = of("not acquired", &told);
-    assert_eq!(told.len(), 5);
-    assert!(told.iter().all(|told| told.field("reason") == "invalid"), "{told:#?}");
-    let counted = figures(&snapshotter);
-    assert_eq!(counted["not_acquired_total invalid"], [5], "{counted:#?}");
 }

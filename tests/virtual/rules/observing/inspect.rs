@@ -33,21 +33,6 @@ fn put(nodes: &[MemoryNode], value: &[u8]) {
 }
 
 #[test]
-fn a_lock_on_all_nodes_is_held_until_its_ttl_is_over() {
-    let world = World::new(5);
-    assert_told(&world, LockState::Free, 0, None);
-    let guard = world.lock(&world.manager());
-    assert_told(&world, LockState::Held, 5, Some(10 * SECOND));
-    world.advance(4 * SECOND);
-    assert_told(&world, LockState::Held, 5, Some(6 * SECOND));
-    assert!(look(&world, "r").time_left() > Some(guard.remaining()), "the holder stops first");
-    world.run(guard.extend()).unwrap();
-    assert_told(&world, LockState::Held, 5, Some(10 * SECOND));
-    world.run(guard.release()).unwrap();
-    assert_told(&world, LockState::Free, 0, None);
-}
-
-#[test]
 fn a_lock_on_a_bare_quorum_is_held_and_the_other_nodes_are_shown_with_their_reasons() {
     let world = World::new(5);
     world.inject(3..4, Fault::Dead);
@@ -136,31 +121,6 @@ fn nodes_that_hang_cost_one_node_timeout_however_many() {
     assert_eq!(world.sim.elapsed(), 70 * MS, "the node timeout is the manager's");
 }
 
-/// Readers with a ttl each, in both orders, beside a node that is waited for.
-#[test]
-fn what_a_node_says_of_each_reader_ages_until_the_last_node_has_answered() {
-    for ttls in [[10_000, 3_600_000, 600], [600, 3_600_000, 10_000]] {
-        let world = World::complete(3);
-        let manager = world.manager();
-        let guards = ttls.map(|ttl| world.run(manager.read("r").ttl(ttl * MS)).unwrap());
-        world.catch_up();
-        world.inject(2.., Fault::Hung);
-        world.advance(200 * MS);
-        let seen = look(&world, "r");
-        let mut expected = ttls.map(|ttl| (ttl * MS).saturating_sub(700 * MS));
-        expected.sort_unstable();
-        for view in &views(&seen)[..2] {
-            let KeyState::Read { readers } = view else { panic!("{seen}") };
-            let mut left: Vec<Duration> = readers.iter().map(|one| one.time_left).collect();
-            left.sort_unstable();
-            assert_eq!(left, expected, "{ttls:?}: {seen}");
-        }
-        // The lock is held for as long as its last reader.
-        assert_eq!((seen.state(), seen.time_left()), (LockState::Held, Some(3_599_300 * MS)));
-        drop(guards);
-    }
-}
-
 #[test]
 fn a_value_that_is_no_lock_is_neither_held_nor_free() {
     let world = World::new(3);
@@ -205,21 +165,4 @@ fn an_inspection_acquires_nothing_and_writes_nothing() {
     assert!(world.run(other.close(Duration::ZERO)).is_clean(), "nothing is left to do");
     assert_eq!(stored(), before);
     assert_eq!(world.log.calls(), calls, "no node was asked for a vote");
-}
-
-/// A node where another client has the lock alone changes nothing: that one is not asked to leave.
-#[test]
-fn the_holders_of_a_lock_that_is_read_are_its_readers() {
-    let world = World::complete(3);
-    let manager = world.manager();
-    let readers = [(); 2].map(|()| world.run(manager.read("r").no_wait()).unwrap());
-    for alone in 0..3 {
-        let before = world.nodes[alone].get("r").unwrap();
-        let writer = Value::String("ab".repeat(20).into_bytes());
-        world.nodes[alone].put_for("r", writer, SECOND);
-        let seen = world.run(manager.inspect("r")).unwrap();
-        assert_eq!((seen.holders().len(), seen.readers().len()), (2, 2), "{alone}: {seen}");
-        world.nodes[alone].put_for("r", before, 10 * SECOND);
-    }
-    drop(readers);
 }

@@ -9,11 +9,9 @@ use quorate_core::{
     BackendError, BackendErrorKind, LockManager,
     operators::{NodeReadiness, Readiness},
 };
-use quorate_memory::{Fault, Sim};
-use quorate_protocol::error_of_reply;
+use quorate_memory::Fault;
 
 use crate::backends::{Begins, begin};
-use crate::waiting::processes::{Quirk, Scene};
 use crate::world::{HOUR, MS, SECOND, World, failing};
 
 fn answering(known: &Readiness) -> Vec<bool> {
@@ -217,25 +215,6 @@ fn the_answers_to_a_check_count() {
     assert_eq!(answering(&manager.readiness()), [true; 3]);
 }
 
-/// Whether it may keep a wait queue says nothing of its votes, but whether a call to the queue is answered does.
-#[test]
-fn a_node_that_may_keep_no_wait_queue_answers() {
-    let lost = BackendError::new(BackendErrorKind::Connection, "on purpose");
-    for (error, answers) in [(error_of_reply("NOPERM no permission"), true), (lost, false)] {
-        let quirk = Quirk { queueing_fails: Some(error), ..Quirk::default() };
-        let scene = Scene::with(1, Sim::new(1), quirk);
-        let (holder, waiter) = (scene.process(), scene.process());
-        let _guard = scene.run(holder.lock("r")).unwrap();
-        scene.run(scene.run(waiter.lock("s")).unwrap().release()).unwrap();
-        let _waits = waiter.hold_once("r", MS);
-        let always = (0..1_000).all(|_| {
-            scene.advance(MS);
-            answering(&waiter.locks.readiness()) == [true]
-        });
-        assert_eq!(always, answers);
-    }
-}
-
 #[test]
 fn a_node_that_fails_has_a_reason_until_it_has_recovered() {
     for (fault, reason) in [
@@ -264,14 +243,4 @@ fn a_node_that_fails_has_a_reason_until_it_has_recovered() {
         lock(&world, &manager);
         assert_eq!(reasons(), [None, None, None]);
     }
-}
-
-#[test]
-fn each_node_that_does_not_answer_is_named() {
-    let world = World::new(3);
-    let manager = world.manager();
-    world.inject(1.., Fault::Dead);
-    world.run(manager.lock("r").no_wait()).unwrap_err();
-    let text = "1 of 3 nodes answer, 2 needed; memory-2 does not; memory-3 does not";
-    assert_eq!(manager.readiness().to_string(), text);
 }

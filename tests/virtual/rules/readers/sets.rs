@@ -204,23 +204,6 @@ fn a_reader_has_what_a_lock_has() {
 }
 
 #[test]
-fn each_of_several_readers_is_shown_with_its_label() {
-    let world = World::complete(3);
-    let labels = ["db-1", "web-3", "web-7"];
-    let manager = world.manager();
-    let _unlabelled = world.run(manager.read("r")).unwrap();
-    let _guards = labels.map(|label| world.run(manager.read("r").label(label)).unwrap());
-    world.catch_up();
-    let seen = world.run(manager.inspect("r")).unwrap();
-    let mut shown: Vec<&str> = seen.readers().iter().filter_map(|one| one.label()).collect();
-    shown.sort_unstable();
-    assert_eq!((seen.readers().len(), &*shown), (4, &labels[..]));
-    let line = seen.to_string();
-    let has = |label: &&str| line.contains(&format!("{label:?}"));
-    assert!(line.starts_with("held by 4 readers (") && labels.iter().all(has), "{line}");
-}
-
-#[test]
 fn a_reader_is_refused_what_it_cannot_have_before_anything_is_sent() {
     let world = World::complete(3);
     let manager = world.manager();

@@ -119,17 +119,6 @@ fn a_lock_that_was_deleted_or_forgotten_ends_at_once() {
 }
 
 #[test]
-fn a_revoked_lock_that_is_deleted_ends_at_once() {
-    let world = World::complete(3);
-    let guard = held(&world);
-    revoke_by_admin(&world);
-    assert!(guard.is_valid());
-    drop(world.run(pushing(&world, "admin").delete("r")).unwrap());
-    assert!(matches!(world.run(guard.lost()), LeaseEnd::Revoked { .. }));
-    assert_eq!(world.holders("r"), 0);
-}
-
-#[test]
 fn p1_a_push_alone_ends_nothing() {
     let world = World::complete(3);
     let guard = held(&world);

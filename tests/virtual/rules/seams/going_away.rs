@@ -219,19 +219,3 @@ async fn a_paused_tokio_clock_is_the_clock_of_the_locks() {
     tokio::join!(passes(15, "15 s"), passes(60, "a minute"), locks);
     assert_eq!(*ended.lock().unwrap(), ["15 s", "the wait", "a minute"]);
 }
-
-/// The thread that looks for a suspend is none of tokio's: that clock goes to the end of the sleep at once.
-/// Rule T4.
-#[tokio::test(start_paused = true)]
-async fn a_long_sleep_on_a_paused_tokio_clock_is_polled_twice() {
-    let runtime = TokioRuntime::new();
-    let deadline = runtime.now() + Duration::from_secs(3600);
-    let (mut sleep, mut polls) = (runtime.long_sleep_until(deadline), 0);
-    let count = poll_fn(|context| {
-        polls += 1;
-        sleep.poll_unpin(context)
-    });
-    count.await;
-    assert_eq!(polls, 2);
-    assert!(runtime.now() >= deadline);
-}

@@ -310,16 +310,6 @@ fn a_backend_that_cannot_look_or_revoke_affects_no_other() {
     );
 }
 
-#[test]
-fn nodes_without_the_ability_are_sent_no_revoke() {
-    let (world, _guard) = World { lacks: Capabilities::REVOKE, ..World::complete(3) }.held();
-    let before = world.nodes[0].get("r");
-    let found = world.run(world.manager().revoke("r")).unwrap();
-    assert!(!found.is_effective());
-    assert_eq!(found.to_string().matches("this node cannot revoke a lock").count(), 3, "{found}");
-    assert!(world.nodes.iter().all(|node| node.get("r") == before));
-}
-
 /// Whichever name is waited for.
 #[test]
 fn nodes_without_a_wait_queue_are_sent_no_call_of_one() {

@@ -1,20 +1,17 @@
 //! Nodes that lack, or forbid, what waiting needs: that costs order, never the lock.
 
 use std::future::IntoFuture;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorate_core::backend::Capabilities;
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
 use quorate_memory::{Fault, MemoryNode, Operation, Sim};
 use quorate_protocol::error_of_reply;
-use tracing::Level;
 
 use crate::telling::{of, told};
 use crate::waiting::contest::{Contest, Figures};
 use crate::waiting::processes::{Quirk, ROUND_TRIP, Scene};
-use crate::world::{MS, SECOND, failing};
+use crate::world::{MS, SECOND};
 
 type Built = fn(MemoryNode) -> MemoryNode;
 
@@ -96,31 +93,6 @@ fn a_node_that_refuses_to_queue_or_to_watch_costs_order_and_never_the_lock() {
     }
 }
 
-/// An entry says whether pushes come. Readers of one process share theirs.
-#[test]
-fn waiters_poll_where_nodes_forbid_to_watch() {
-    for (moment, tasks) in (0..4).flat_map(|moment| [(moment, 1), (moment, 2)]) {
-        let watching_fails = Some(error_of_reply("NOPERM this user has no permissions"));
-        let quirk = Quirk { watching_fails, ..Quirk::default() };
-        let scene = Scene::with(5, Sim::new(7), quirk);
-        let (holder, waiter) = (scene.process(), scene.process());
-        let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
-        let have = Arc::new(AtomicUsize::new(0));
-        for _ in 0..tasks {
-            let request = if tasks == 1 { waiter.lock("r") } else { waiter.locks.read("r") };
-            let have = Arc::clone(&have);
-            waiter.spawn(async move {
-                std::mem::forget(request.await.unwrap());
-                have.fetch_add(1, Ordering::Relaxed);
-            });
-        }
-        scene.advance(3 * SECOND + moment * 150 * MS);
-        scene.run(guard.release()).unwrap();
-        scene.advance(45 * MS);
-        assert_eq!(have.load(Ordering::Relaxed), tasks, "{moment}");
-    }
-}
-
 /// Processes that want the lock all the time, for ten seconds.
 fn contend(quirk: Quirk, built: &[Built]) -> Figures {
     let mut contest = Contest::on(Scene::with(5, Sim::shuffled(3), quirk), MS);
@@ -147,30 +119,6 @@ fn all_processes_are_served_however_they_wait() {
         let story = format!("{quirk:?}");
         let figures = contend(quirk, built);
         assert!(figures.least() > 0.0, "{story}: {figures:?}");
-    }
-}
-
-#[test]
-fn what_a_node_lacks_is_reported_once() {
-    let fails = Some(error_of_reply("NOPERM this user has no permissions"));
-    let no_queue = Quirk { queueing_fails: fails.clone(), ..Quirk::default() };
-    let no_watch = Quirk { watching_fails: fails, ..Quirk::default() };
-    for (operation, quirk) in [("queue", no_queue), ("watch", no_watch)] {
-        let told = told(|| {
-            let scene = Scene::with(1, Sim::new(1), quirk);
-            let (holder, waiter) = (scene.process(), scene.process());
-            for _ in 0..3 {
-                let guard = scene.run(holder.lock("r")).unwrap();
-                let wait = waiter.locks.lock("r").timeout(5 * SECOND).into_future();
-                assert!(scene.run(wait).is_err());
-                scene.run(guard.release()).unwrap();
-            }
-        });
-        let lacks = of("node lacks operation", &told);
-        assert_eq!(lacks.len(), 1, "{lacks:#?}");
-        let shown = ["node", "operation", "kind"].map(|name| lacks[0].field(name).to_owned());
-        assert_eq!(shown, ["memory-1", operation, "Permission"]);
-        assert_eq!(lacks[0].level, Level::WARN);
     }
 }
 
@@ -239,29 +187,6 @@ fn each_operation_that_a_node_lacks_is_reported_once() {
         assert_eq!(shown(operation), ["memory-1", "memory-2", "memory-3"], "{operation}");
     }
     assert_eq!(lacks.len(), 6);
-}
-
-#[test]
-fn a_gate_that_fails_for_a_moment_is_the_gate_again() {
-    let scene = Scene::new(5);
-    let (holder, waiter) = (scene.process(), scene.process());
-    let _guard = scene.run(holder.lock("r").ttl(600 * SECOND)).unwrap();
-    let wait = |timeout| {
-        scene.forget_sent();
-        let wait = waiter.locks.lock("r").timeout(timeout).into_future();
-        waiter.spawn(async move { drop(wait.await) });
-        scene.advance(timeout / 2);
-        let mut queues = scene.sent().into_iter().filter(|sent| sent.operation == Operation::Queue);
-        queues.next_back().expect("it joins a queue").node
-    };
-    let gate = wait(SECOND);
-    scene.nodes[gate].inject(failing("LOADING"));
-    scene.advance(2 * SECOND);
-    assert_ne!(wait(2 * SECOND), gate, "the next node is the gate");
-    scene.advance(2 * SECOND);
-    scene.nodes[gate].heal();
-    scene.advance(10 * SECOND);
-    assert_eq!(wait(SECOND), gate);
 }
 
 /// A process over a pool, one without pushes, and one that can do nothing, beside others that can do everything.

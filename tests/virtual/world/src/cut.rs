@@ -155,14 +155,8 @@ pub(crate) fn run(seed: u64) -> Outcome {
         scene.wrong_if(locked.is_err(), format!("all is well, but client {client} has no lock"));
     }
     let outcome = Outcome {
-        world: format!("{:?}", scene.plan),
-        violations: scene.take_wrong(),
         overlaps: scene.faults().get("two holders").map_or(0, |_| 1),
-        tokens: *lock(&field.held),
-        history: scene.history.clone(),
-        simulated: sim.elapsed(),
-        faults: scene.faults(),
-        ..Outcome::default()
+        ..scene.outcome(format!("{:?}", scene.plan), *lock(&field.held))
     };
     sim.end();
     outcome

@@ -4,32 +4,19 @@
 //! bodies of one name never run at once (E1, O1), and none begins once a quorum has the mark of a success (O1). When all is
 //! well again, each period has one success, and a process leads (E3, E4).
 
-use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::backend::{Capabilities, Holder, LockBackend as _};
-use quorate_core::{FencingToken, Lease, LockManager, Runtime};
+use quorate_core::{LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim, Value};
 
-use crate::history::What;
+use crate::bodies::Bodies;
 use crate::nemesis;
 use crate::plan::{Class, Plan};
 use crate::run::{Outcome, Scene, manager};
 use crate::world::{Cancel, dice_of, lock};
-
-/// What is known of the bodies of one name.
-#[derive(Debug, Default)]
-struct Name {
-    begun: u64,
-    /// The body that is there, and its client.
-    open: Option<(u64, usize)>,
-    /// A quorum has the mark of a success.
-    is_done: bool,
-    successes: u32,
-    token: Option<FencingToken>,
-}
 
 /// What all tasks of a world share.
 struct Field {
@@ -38,7 +25,7 @@ struct Field {
     end: Duration,
     /// Of each process, with how many of them have been closed before.
     managers: Vec<Mutex<(LockManager, u32)>>,
-    names: Mutex<BTreeMap<String, Name>>,
+    bodies: Arc<Bodies>,
 }
 
 impl Deref for Field {
@@ -88,7 +75,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
         period,
         end,
         managers,
-        names: Mutex::default(),
+        bodies: Bodies::new(&scene),
     });
     sim.spawn(Box::pin(nemesis::run(Arc::clone(&scene))));
     sim.spawn(Box::pin(Arc::clone(&field).close_managers()));
@@ -96,7 +83,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
         process.spawn(Box::pin(Arc::clone(&field).run_jobs(place)));
         process.spawn(Box::pin(Arc::clone(&field).lead(place)));
     }
-    let terms = || lock(&field.names).get("leader").map_or(0, |name| name.begun);
+    let terms = || lock(&field.bodies.names).get("leader").map_or(0, |name| name.begun);
     sim.advance(chaos + ttl * 2);
     let calm_since = sim.unix_micros();
     sim.advance(calm / 2);
@@ -104,15 +91,8 @@ pub(crate) fn run(seed: u64) -> Outcome {
     sim.advance(calm / 2);
     field.check_calm(calm_since);
     scene.wrong_if(terms() <= before, "all is well, and there is no new leader");
-    let outcome = Outcome {
-        world: format!("jobs and leaders, a period of {period:?}, {:?}", scene.plan),
-        violations: scene.take_wrong(),
-        tokens: terms(),
-        history: scene.history.clone(),
-        simulated: sim.elapsed(),
-        faults: scene.faults(),
-        ..Outcome::default()
-    };
+    let world = format!("jobs and leaders, a period of {period:?}, {:?}", scene.plan);
+    let outcome = scene.outcome(world, terms());
     sim.end();
     outcome
 }
@@ -138,9 +118,9 @@ impl Field {
             let (field, succeeded) = (Arc::clone(&self), Arc::<Mutex<String>>::default());
             let name = Arc::clone(&succeeded);
             let job = manager.once_per("job", self.period, async move |lease| {
-                let body = Body::begin(&field, place, lease);
+                let body = field.bodies.begin(place, lease);
                 *lock(&name) = body.name.clone();
-                body.work(field.dice.below(6)).await;
+                body.work(field.dice.below(6), field.plan.ttl / 2).await;
                 let fails = field.dice.percent(30);
                 // When all is well, a period has one success: not each of its bodies may fail.
                 let may_fail = body.number == 1 || field.sim.elapsed() < field.plan.chaos;
@@ -179,7 +159,7 @@ impl Field {
             // The value was returned with a warning.
             return self.count("mark without a quorum");
         }
-        if let Some(name) = lock(&self.names).get_mut(name) {
+        if let Some(name) = lock(&self.bodies.names).get_mut(name) {
             (name.is_done, name.successes) = (is_known, name.successes + 1);
         }
     }
@@ -192,8 +172,8 @@ impl Field {
             let leading = manager.lock("leader").fenced().lead(move |lease| {
                 let field = Arc::clone(&field);
                 async move {
-                    let body = Body::begin(&field, place, lease);
-                    body.work(field.dice.below(20)).await;
+                    let body = field.bodies.begin(place, lease);
+                    body.work(field.dice.below(20), field.plan.ttl / 2).await;
                 }
             });
             match self.perhaps(leading).await {
@@ -231,62 +211,10 @@ impl Field {
         let period = u64::try_from(self.period.as_micros()).unwrap_or(u64::MAX);
         for number in since / period + 2..=since / period + 4 {
             let successes =
-                lock(&self.names).get(&format!("job@{number}")).map(|name| name.successes);
+                lock(&self.bodies.names).get(&format!("job@{number}")).map(|name| name.successes);
             if successes != Some(1) {
                 self.wrong(format!("all is well, and period {number} has {successes:?} successes"));
             }
-        }
-    }
-}
-
-/// A body, from its begin to its end.
-struct Body {
-    field: Arc<Field>,
-    name: String,
-    number: u64,
-    place: usize,
-    lease: Lease,
-}
-
-impl Body {
-    fn begin(field: &Arc<Field>, place: usize, lease: Lease) -> Self {
-        let key = lease.keys()[0].to_string();
-        let client = field.processes[place].client().id();
-        let mut names = lock(&field.names);
-        let name = names.entry(key.clone()).or_default();
-        if let Some((_, other)) = name.open
-            && !field.is_paused(other)
-        {
-            field.wrong(format!("clients {other} and {client} both run {key}"));
-        }
-        field.wrong_if(name.is_done, format!("client {client} runs {key}, which has succeeded"));
-        field.wrong_if(lease.fencing_token() < name.token, format!("the token of {key} falls"));
-        (name.token, name.begun) = (lease.fencing_token(), name.begun + 1);
-        name.open = Some((name.begun, client));
-        let number = name.begun;
-        drop(names);
-        let note = What::Note(format!("runs {key}, run {number}"));
-        field.history.add(field.sim.elapsed(), client, note);
-        Self { field: Arc::clone(field), name: key, number, place, lease }
-    }
-
-    /// Works in steps, each of which no other body may see.
-    async fn work(&self, steps: usize) {
-        let client = self.field.processes[self.place].client();
-        for _ in 0..steps {
-            client.sleep(self.field.dice.scaled_time(self.field.plan.ttl / 2)).await;
-            let is_last = lock(&self.field.names)[&self.name].begun == self.number;
-            if !is_last || !self.lease.is_valid() {
-                self.field.wrong(format!("client {} works on at {}", client.id(), self.name));
-            }
-        }
-    }
-}
-
-impl Drop for Body {
-    fn drop(&mut self) {
-        if let Some(name) = lock(&self.field.names).get_mut(&self.name) {
-            name.open.take_if(|(number, _)| *number == self.number);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 
+mod bodies;
 mod calm;
 mod cut;
 #[allow(dead_code, unreachable_pub, reason = "tests on real nodes use it, too")]

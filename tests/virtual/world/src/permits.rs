@@ -8,23 +8,14 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::{FencingToken, Lease, LockManager, LockRequest, Runtime};
+use quorate_core::{LockManager, LockRequest, Runtime};
 use quorate_memory::Sim;
 
-use crate::history::What;
+use crate::bodies::Bodies;
 use crate::nemesis;
 use crate::plan::{Ability, Class, Plan};
 use crate::run::{Outcome, Scene, manager};
 use crate::world::{dice_of, lock};
-
-/// What is known of the bodies under one name.
-#[derive(Debug, Default)]
-struct Name {
-    begun: u64,
-    /// The body that is there, and its client.
-    open: Option<(u64, usize)>,
-    token: Option<FencingToken>,
-}
 
 /// What all tasks of a world share.
 struct Field {
@@ -33,7 +24,7 @@ struct Field {
     permits: (u16, u16),
     end: Duration,
     managers: Vec<LockManager>,
-    names: Mutex<BTreeMap<String, Name>>,
+    bodies: Arc<Bodies>,
     /// How many permits each client had since the end of the chaos.
     had: Mutex<BTreeMap<usize, u64>>,
 }
@@ -79,8 +70,8 @@ pub(crate) fn run(seed: u64) -> Outcome {
         scene.calm(node);
     }
     let managers = scene.processes.iter().filter_map(|process| manager(&scene, process)).collect();
-    let (names, had) = Default::default();
-    let field = Arc::new(Field { scene: Arc::clone(&scene), permits, end, managers, names, had });
+    let (bodies, had) = (Bodies::new(&scene), Mutex::default());
+    let field = Arc::new(Field { scene: Arc::clone(&scene), permits, end, managers, bodies, had });
     sim.spawn(Box::pin(nemesis::run(Arc::clone(&scene))));
     for client in 0..scene.plan.clients {
         let (least, most) = permits;
@@ -93,24 +84,13 @@ pub(crate) fn run(seed: u64) -> Outcome {
     }
     sim.advance(end);
     field.check_calm();
-    let outcome = Outcome {
-        world: format!("permits, {permits:?}, {:?}", scene.plan),
-        violations: scene.take_wrong(),
-        tokens: lock(&field.names).values().map(|name| name.begun).sum(),
-        history: scene.history.clone(),
-        simulated: sim.elapsed(),
-        faults: scene.faults(),
-        ..Outcome::default()
-    };
+    let begun = lock(&field.bodies.names).values().map(|name| name.begun).sum();
+    let outcome = scene.outcome(format!("permits, {permits:?}, {:?}", scene.plan), begun);
     sim.end();
     outcome
 }
 
 impl Field {
-    fn is_paused(&self, client: usize) -> bool {
-        self.scene.is_paused(self.processes[client].client().id())
-    }
-
     fn request(&self, client: usize, count: usize) -> LockRequest {
         let request = self.managers[client].permit("p", count).fenced();
         match self.dice.below(10) {
@@ -129,12 +109,11 @@ impl Field {
             let field = Arc::clone(&self);
             let steps = self.dice.below(4);
             let used = self.request(client, count.into()).with(async move |lease| {
-                let body = Body::begin(&field, client, lease);
-                for _ in 0..steps {
-                    let pause = field.dice.scaled_time(field.plan.ttl / 4);
-                    field.processes[client].client().sleep(pause).await;
-                    body.check();
-                }
+                let body = field.bodies.begin(client, lease);
+                let holders = field.bodies.count();
+                let is_over = holders > usize::from(field.permits.1);
+                field.wrong_if(is_over, format!("{holders} have a permit"));
+                body.work(steps, field.plan.ttl / 4).await;
             });
             if used.await.is_ok() && self.sim.elapsed() >= self.plan.chaos {
                 *lock(&self.had).entry(client).or_default() += 1;
@@ -150,61 +129,6 @@ impl Field {
         let least = if self.plan.ability == Ability::Nothing { 1 } else { self.plan.clients };
         if had.len() < least {
             self.wrong(format!("all is well, and only the clients {had:?} have permits"));
-        }
-    }
-}
-
-/// A body, from its begin to its end.
-struct Body {
-    field: Arc<Field>,
-    name: String,
-    number: u64,
-    client: usize,
-    lease: Lease,
-}
-
-impl Body {
-    fn begin(field: &Arc<Field>, client: usize, lease: Lease) -> Self {
-        let key = lease.keys()[0].to_string();
-        let mut names = lock(&field.names);
-        let name = names.entry(key.clone()).or_default();
-        if let Some((_, other)) = name.open
-            && !field.is_paused(other)
-        {
-            field.wrong(format!("clients {other} and {client} both have {key}"));
-        }
-        if lease.fencing_token() < name.token {
-            field.wrong(format!("the token of {key} falls"));
-        }
-        name.token = lease.fencing_token();
-        name.begun += 1;
-        name.open = Some((name.begun, client));
-        let number = name.begun;
-        let open = names.values().filter_map(|name| name.open);
-        let holders = open.filter(|(_, client)| !field.is_paused(*client)).count();
-        drop(names);
-        if holders > usize::from(field.permits.1) {
-            field.wrong(format!("{holders} have a permit"));
-        }
-        let note = What::Note(format!("has {key}, body {number}"));
-        field.history.add(field.sim.elapsed(), client, note);
-        Self { field: Arc::clone(field), name: key, number, client, lease }
-    }
-
-    /// No other body may see the step.
-    fn check(&self) {
-        let is_last = lock(&self.field.names)[&self.name].begun == self.number;
-        if !is_last || !self.lease.is_valid() {
-            self.field.wrong(format!("client {} works on at {}", self.client, self.name));
-        }
-    }
-}
-
-impl Drop for Body {
-    fn drop(&mut self) {
-        let mut names = lock(&self.field.names);
-        if let Some(name) = names.get_mut(&self.name) {
-            name.open.take_if(|(number, _)| *number == self.number);
         }
     }
 }

@@ -86,6 +86,19 @@ impl Scene {
         };
         lock(&self.pauses).iter().any(is_now)
     }
+
+    /// What came of a world whose judges have all said what is wrong.
+    pub(crate) fn outcome(&self, world: String, tokens: u64) -> Outcome {
+        Outcome {
+            world,
+            violations: self.take_wrong(),
+            tokens,
+            history: self.history.clone(),
+            simulated: self.sim.elapsed(),
+            faults: self.faults(),
+            ..Outcome::default()
+        }
+    }
 }
 
 pub(crate) fn run(seed: u64, class: Class) -> Outcome {

@@ -8,7 +8,6 @@ use quorate_core::{BackendError, BackendErrorKind, LockManager};
 
 use super::*;
 use crate::backends::{Begins, begin};
-use crate::world::HOUR;
 
 /// What became of a node since the lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,30 +278,5 @@ fn c7_a_release_that_found_no_answer_is_sent_again_when_the_node_answers_another
         world.catch_up();
         assert_eq!(world.sim.elapsed(), Duration::ZERO);
         assert_eq!(releases.load(Ordering::Relaxed), 1 + usize::from(is_sent), "{story}");
-    }
-}
-
-/// A node that was down when its lock was released, with a ttl of an hour.
-#[test]
-fn a_node_that_is_back_is_released_at_once() {
-    for world in World::kinds(3) {
-        for (away, asks_another) in [(SECOND, true), (60 * SECOND, true), (60 * SECOND, false)] {
-            let manager = world.manager();
-            let guard = world.run(manager.lock("r").ttl(HOUR)).unwrap();
-            world.catch_up();
-            world.nodes[0].inject(Fault::Down);
-            world.run(guard.release()).unwrap();
-            world.advance(away + 7 * MS);
-            world.nodes[0].heal();
-            assert!(world.nodes[0].get("r").is_some());
-            if asks_another {
-                // It has answered something.
-                drop(world.run(manager.lock("s")).unwrap());
-                world.catch_up();
-            } else {
-                world.advance(500 * MS);
-            }
-            assert!(world.nodes[0].keys().is_empty(), "{away:?}, {asks_another}");
-        }
     }
 }

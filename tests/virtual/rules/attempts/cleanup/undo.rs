@@ -199,51 +199,6 @@ fn c8_close_keeps_to_its_limit_and_names_the_nodes_that_are_not_clean() {
     }
 }
 
-/// Three of five nodes are not clean, for a reason each, in any order.
-#[test]
-fn c8_close_names_each_node_with_its_own_reason() {
-    let reasons = [
-        (Fault::Hung, "did not answer"),
-        (failing("READONLY a"), "failed: READONLY a"),
-        (Fault::Down, "failed: connection refused"),
-    ];
-    for turn in 0..3 {
-        let world = World::in_order(5);
-        let manager = world.manager();
-        let guard = world.lock(&manager);
-        world.catch_up();
-        let mut expected = "all released".to_owned();
-        for (at, place) in [0, 2, 3].into_iter().enumerate() {
-            let (fault, reason) = &reasons[(at + turn) % 3];
-            world.nodes[place].inject(fault.clone());
-            expected += &format!("; memory-{} {reason}", place + 1);
-        }
-        drop(guard);
-        let report = world.run(manager.close(60 * SECOND));
-        assert_eq!(report.to_string(), expected);
-        assert_eq!(report.nodes().collect::<Vec<_>>(), ["memory-1", "memory-3", "memory-4"]);
-    }
-}
-
-/// The cleanup gave a call up, as after a stop longer than its bound. A key that the call may have set is named until
-/// it cannot be there any more.
-#[test]
-fn c8_close_says_what_it_left() {
-    let world = World::new(3);
-    let manager = world.builder().ttl(20 * SECOND).cleanup_bound(2 * SECOND).build().unwrap();
-    world.inject(..1, Fault::Hung);
-    let guard = world.lock(&manager);
-    world.run(guard.release()).unwrap();
-    world.advance(10 * SECOND);
-    let report = world.run(manager.close(5 * SECOND));
-    assert_eq!(report.nodes().collect::<Vec<_>>(), ["memory-1"]);
-    let named = "all released; memory-1 may keep a key whose call was given up";
-    assert_eq!(report.to_string(), named);
-    world.advance(20 * SECOND);
-    let report = world.run(manager.close(5 * SECOND));
-    assert!(report.is_clean(), "{report}");
-}
-
 /// Two calls, in both orders. The node is named for as long as the key that lives longest may be there.
 #[test]
 fn c8_close_names_a_node_until_the_last_key_of_all_calls_that_were_given_up_has_expired() {
