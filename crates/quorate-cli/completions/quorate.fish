@@ -35,13 +35,13 @@ complete -c quorate -n "__fish_quorate_needs_command" -l prefix -d 'Text before 
 complete -c quorate -n "__fish_quorate_needs_command" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_needs_command" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_needs_command" -s q -l quiet -d 'Print no warnings'
-complete -c quorate -n "__fish_quorate_needs_command" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_needs_command" -s v -l verbose -d 'Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters'
 complete -c quorate -n "__fish_quorate_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c quorate -n "__fish_quorate_needs_command" -s V -l version -d 'Print version'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "run" -d 'Run a command under a lock, and release the lock when it ends'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "inspect" -d 'Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "free" -d 'Take a lock away from its holder, and from no other. The holder is asked to leave, and the lock is free when it has, or when its ttl has passed: nobody overlaps. Says which'
-complete -c quorate -n "__fish_quorate_needs_command" -f -a "nodes" -d 'Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum can be locked; 78: one server is there twice'
+complete -c quorate -n "__fish_quorate_needs_command" -f -a "nodes" -d 'Show which nodes vote, and what is wrong with them, the worst first. Exit code 70: a node has a problem; 69: no quorum can be locked; 78: one server is there twice'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "lock" -d 'Acquire a lock for the steps of a pipeline, and print its record, which is a secret'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "extend" -d 'Extend the lock whose record is on standard input to its full ttl. The record stays valid'
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "release" -d 'Release the lock whose record is on standard input'
@@ -70,7 +70,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -l read -d 'Hold th
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l again -d 'With --once-per: run the command once more, if this period is done. While it runs elsewhere, the exit code is 75'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l fenced -d 'Acquire the lock with a fencing token'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s q -l quiet -d 'Print no warnings'
-complete -c quorate -n "__fish_quorate_using_subcommand run" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -s v -l verbose -d 'Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l permits -d 'The locks of `run --permits N`: NAME#1 to NAME#N. Without it, 64 are looked for if NAME is free' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to 24h, and the weeks, months and local days are looked for if NAME is free' -r
@@ -86,7 +86,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l guard-max-tt
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -l json -d 'Print JSON'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s q -l quiet -d 'Print no warnings'
-complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s v -l verbose -d 'Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters'
 complete -c quorate -n "__fish_quorate_using_subcommand inspect" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l permits -d 'The locks of `run --permits N`: NAME#1 to NAME#N. Without it, 64 are looked for if NAME is free' -r
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l once-per -d 'The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to 24h, and the weeks, months and local days are looked for if NAME is free' -r
@@ -105,7 +105,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand free" -l now -d 'Delete 
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l no-wait -d 'Do not wait until the lock is free'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -l yes -d 'Do not ask. Needed without a terminal'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s q -l quiet -d 'Print no warnings'
-complete -c quorate -n "__fish_quorate_using_subcommand free" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand free" -s v -l verbose -d 'Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters'
 complete -c quorate -n "__fish_quorate_using_subcommand free" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l wait -d 'Wait until no node has a problem that passes by itself, and each has run for --max-ttl. Run it before a rolling restart, and after each node of it' -r
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l max-ttl -d 'The longest ttl of any lock: for so long a node that restarted may have forgotten locks, or refuse free ones. With --guard-max-ttl it is that one' -r
@@ -122,7 +122,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l group -d 'Refu
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l json -d 'Print JSON'
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -l accept -d 'With --group: make these nodes those of the group, whatever they were. Until all others have the same, two may hold one lock'
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s q -l quiet -d 'Print no warnings'
-complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s v -l verbose -d 'Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters'
 complete -c quorate -n "__fish_quorate_using_subcommand nodes" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l wait -d 'How long to wait for the lock' -r
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l ttl -d 'How long the nodes keep the lock if it is not renewed. Default: 30s' -r
@@ -140,7 +140,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand lock" -l group -d 'Refus
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l no-wait -d 'Do not wait for a holder'
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -l fenced -d 'Acquire the lock with a fencing token'
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -s q -l quiet -d 'Print no warnings'
-complete -c quorate -n "__fish_quorate_using_subcommand lock" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand lock" -s v -l verbose -d 'Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters'
 complete -c quorate -n "__fish_quorate_using_subcommand lock" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
@@ -153,7 +153,7 @@ complete -c quorate -n "__fish_quorate_using_subcommand extend" -l prefix -d 'Te
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -s q -l quiet -d 'Print no warnings'
-complete -c quorate -n "__fish_quorate_using_subcommand extend" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand extend" -s v -l verbose -d 'Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters'
 complete -c quorate -n "__fish_quorate_using_subcommand extend" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
@@ -166,12 +166,12 @@ complete -c quorate -n "__fish_quorate_using_subcommand release" -l prefix -d 'T
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand release" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand release" -s q -l quiet -d 'Print no warnings'
-complete -c quorate -n "__fish_quorate_using_subcommand release" -s v -l verbose -d 'Print what happens to the lock'
+complete -c quorate -n "__fish_quorate_using_subcommand release" -s v -l verbose -d 'Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters'
 complete -c quorate -n "__fish_quorate_using_subcommand release" -s h -l help -d 'Print help'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "run" -d 'Run a command under a lock, and release the lock when it ends'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "inspect" -d 'Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "free" -d 'Take a lock away from its holder, and from no other. The holder is asked to leave, and the lock is free when it has, or when its ttl has passed: nobody overlaps. Says which'
-complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "nodes" -d 'Show what each node is, what it can do, and what is wrong with it. Exit code 70: a node has a problem; 69: no quorum can be locked; 78: one server is there twice'
+complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "nodes" -d 'Show which nodes vote, and what is wrong with them, the worst first. Exit code 70: a node has a problem; 69: no quorum can be locked; 78: one server is there twice'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "lock" -d 'Acquire a lock for the steps of a pipeline, and print its record, which is a secret'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "extend" -d 'Extend the lock whose record is on standard input to its full ttl. The record stays valid'
 complete -c quorate -n "__fish_quorate_using_subcommand help; and not __fish_seen_subcommand_from run inspect free nodes lock extend release help" -f -a "release" -d 'Release the lock whose record is on standard input'
