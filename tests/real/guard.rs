@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use quorate::error::Answer;
-use quorate::{BackendErrorKind, LockManager, RestartGuard};
+use quorate::{BackendErrorKind, LockManager, RestartGuard, operators::LockState};
 use quorate_tests::RedisServer;
 use quorate_tests::keys::{EPOCH, QUARANTINE};
-use quorate_tests::wait::{LONG_TTL, until};
+use quorate_tests::wait::{LONG_TTL, until, until_it_says};
 
 use crate::client::{Client, on_tokio, unhurried, unreachable, warm_up, with_each};
 
@@ -82,6 +82,30 @@ fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
         assert!(!guard.is_valid());
         drop(next);
     })));
+}
+
+#[test]
+fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
+    on_tokio(async {
+        let node = RedisServer::start();
+        let soft = manager(Client::Redis, &[node.address()], RestartGuard::soft(MAX_TTL));
+        is_quarantined(&soft).await;
+        let (least, most) = (MAX_TTL / 2, MAX_TTL + Duration::from_secs(1));
+        let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
+        assert!(left > least && left <= most, "{left:?}");
+        let up = || node.info("uptime_in_seconds").parse::<u64>().unwrap();
+        until("some seconds", || up() > SHORT.as_secs() + 1).await;
+        node.flushall();
+        let soft = manager(Client::Redis, &[node.address()], RestartGuard::soft(SHORT));
+        // A round of this ttl may be too short for a connection as well.
+        let is_free = async || soft.inspect("r").await.unwrap().state() == LockState::Free;
+        until_it_says("a connection", is_free).await;
+        soft.lock("r").no_wait().await.unwrap().release().await.unwrap();
+        assert_eq!(node.keys(), [EPOCH]);
+        node.flushall();
+        let (kind, _) = failure(&manager(Client::Redis, &[node.address()], SHORT)).await;
+        assert_eq!(kind, BackendErrorKind::Quarantined);
+    });
 }
 
 /// A server reports its uptime in whole seconds, and may have started up to a second earlier or later than that says. It

@@ -7,6 +7,7 @@
 use std::error::Error as _;
 use std::net::{Shutdown, TcpListener};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use futures_util::poll;
 use quorate::backend::Vote;
 use quorate::{BackendError, BackendErrorKind as Kind};
 use quorate_tests::peer::{Answer, Heard, Peer};
-use quorate_tests::wait::within_limit;
+use quorate_tests::wait::{until, within_limit};
 
 use crate::calls::{acquire, acquire_in_the_end, claim, kind, release};
-use crate::client::{Client, Settings, current_thread, with_each, with_each_client};
+use crate::client::{Client, Settings, current_thread, on_tokio, with_each, with_each_client};
 
 /// Many more than travel in one pipeline.
 const CALLS: usize = 1_000;
@@ -149,6 +150,28 @@ fn c6_an_acquire_whose_connection_ended_is_unknown_and_not_sent_again() {
 }
 
 #[test]
+fn c6_nothing_that_was_in_flight_is_sent_again() {
+    with_each_client(|client| async move {
+        let (peer, go) = hung(|command| match command.name() {
+            "SET" if command.connection == 1 => Answer::HangUp,
+            _ => Answer::Usual,
+        });
+        let node = client.connect_one(&peer.url());
+        node.server_id().await.unwrap();
+        let claims: Vec<_> = (0..CALLS).map(|_| claim("r")).collect();
+        let mut calls = join_all(claims.iter().map(|claim| acquire(&node, claim)));
+        assert!(poll!(&mut calls).is_pending());
+        until("a command", || peer.heard("SET") > 0).await;
+        go.send(()).unwrap();
+        let errors: Vec<_> = calls.await.into_iter().filter_map(Result::err).collect();
+        assert!(errors.iter().all(|error| error.kind() == Kind::Connection));
+        let lost = errors.iter().filter(|error| !error.is_not_sent()).count();
+        let granted = CALLS - errors.len();
+        assert!(lost > 0 && peer.heard("SET") <= lost + granted, "{client:?}: {lost} are lost");
+    });
+}
+
+#[test]
 fn each_call_gets_its_own_reply_over_one_connection_when_a_hung_node_wakes() {
     with_each_client(|client| async move {
         let (peer, go) = hung(|command| match (command.name(), command.words[1].as_str()) {
@@ -274,4 +297,43 @@ fn a6_debug_shows_neither_user_nor_password() {
         let shown = format!("{node:?} {node:#?}");
         assert!(!shown.contains("hunter2") && !shown.contains("ann"), "{client:?}: {shown}");
     }
+}
+
+/// Three servers that call themselves Redis 7, and reply nil to each `SET … GET`, refused or not.
+#[test]
+fn q4_a_nil_that_is_no_grant_makes_one_holder() {
+    on_tokio(async {
+        for client in Client::WITH_POOL {
+            let peers = ["a", "b", "c"].map(|name| {
+                let info = format!("redis_version:7.4.0\r\nrun_id:{name}\r\n");
+                let info = format!("${}\r\n{info}\r\n", info.len()).leak().as_bytes();
+                let is_held = AtomicBool::new(false);
+                Peer::with_handshake(move |command| {
+                    let has = |word: &str| command.words.iter().any(|found| found == word);
+                    let is_probe = command.words.iter().any(|it| it.starts_with("quorate:probe"));
+                    match command.name() {
+                        "INFO" => Answer::Say(info),
+                        "SET" if has("GET") => {
+                            is_held.fetch_or(!is_probe, Ordering::SeqCst);
+                            Answer::Say(b"_\r\n")
+                        }
+                        "SET" if !is_probe && is_held.swap(true, Ordering::SeqCst) => {
+                            Answer::Say(b"_\r\n")
+                        }
+                        "GET" => Answer::Say(b"$5\r\nother\r\n"),
+                        _ => Answer::Usual,
+                    }
+                })
+            });
+            let addresses = peers.each_ref().map(Peer::url);
+            let mut held = Vec::new();
+            for _ in 0..4 {
+                let manager = client.builder_of(&addresses).build().unwrap();
+                if let Some(guard) = manager.try_lock("r").await.unwrap() {
+                    held.push((manager, guard));
+                }
+            }
+            assert_eq!(held.len(), 1, "{client:?}");
+        }
+    });
 }

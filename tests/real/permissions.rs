@@ -4,6 +4,7 @@ use std::future::IntoFuture;
 use std::slice;
 use std::time::Duration;
 
+use futures_util::future::{join_all, try_join_all};
 use quorate::LockManager;
 use quorate_tests::wait::{LONG_TTL, until};
 use quorate_tests::{RedisServer, Reply};
@@ -106,6 +107,37 @@ fn a_user_without_mget_loses_speed_only() {
             assert_eq!(refusals(&node), before, "{client:?}");
             assert_clean(&manager).await;
             assert_eq!(node.keys(), [""; 0]);
+        });
+    }
+}
+
+/// The user may not use the key any more. What shares its scripts is not disturbed.
+#[test]
+fn a_key_that_is_forbidden_costs_no_other_call_of_its_script() {
+    let node = RedisServer::start();
+    let permit = |keys: &str| {
+        let mut words = line("locker", ">pw");
+        words.extend(["resetkeys", keys, "~quorate:*"].map(str::to_owned));
+        assert_eq!(node.cli(&words).error(), None);
+    };
+    for client in Client::ALL {
+        current_thread().block_on(async {
+            permit("~orders:*");
+            let manager = client.manager_at(&node.address_as("locker", "pw"));
+            let names = ["orders:a1", "orders:b", "orders:a2"];
+            let guards = names.map(|name| manager.lock(name).into_future());
+            let guards = try_join_all(guards).await.unwrap();
+            permit("~orders:a*");
+            for _ in 0..2 {
+                let extended = join_all(guards.iter().map(|guard| guard.extend())).await;
+                let is_extended: Vec<_> = extended.iter().map(Result::is_ok).collect();
+                assert_eq!(is_extended, [true, false, true], "{client:?}: {extended:?}");
+            }
+            let released = join_all(guards.into_iter().map(|guard| guard.release())).await;
+            let is_released: Vec<_> = released.iter().map(Result::is_ok).collect();
+            assert_eq!(is_released, [true, false, true], "{client:?}: {released:?}");
+            assert_eq!(node.keys(), ["orders:b"], "{client:?}");
+            node.flushall();
         });
     }
 }

@@ -6,19 +6,19 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{Either, join, poll_immediate, select};
+use futures_util::future::{Either, join, join_all, poll_immediate, select};
 use quorate::backend::Vote;
 use quorate::redis::bb8::Pool;
 use quorate::redis::from_pool;
 use quorate::redis::redis::{self, cmd};
-use quorate::{BackendErrorKind, LockBackend, LockError};
+use quorate::{BackendError, BackendErrorKind, LockBackend, LockError};
 use quorate_tests::peer::{Answer, Peer};
 use quorate_tests::proxy::{Mode, Proxy};
 use quorate_tests::wait::{LIMIT, until, until_it_says};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::calls::{acquire, claim, extend, kind, release};
-use crate::client::{Client, accepted, assert_clean, on_tokio, unhurried};
+use crate::client::{Client, accepted, assert_clean, calls, on_tokio, unhurried};
 
 /// A pool as most users make it, but for its patience.
 pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
@@ -38,6 +38,26 @@ fn theirs_of_a_moment(address: &str) -> Arc<dyn LockBackend> {
 
 fn both(address: &str) -> [Arc<dyn LockBackend>; 2] {
     [Client::Pool.connect_one(address), theirs(address)]
+}
+
+/// A connection of a pool belongs to another call by the time of a push.
+#[test]
+fn waiters_over_a_pool_poll() {
+    let node = RedisServer::start();
+    on_tokio(async {
+        let manager = || Client::Pool.manager_at(&node.address());
+        let (one, other) = (manager(), manager());
+        let guard = one.lock("r").await.unwrap();
+        let before = calls(&node, "zadd");
+        let waits = tokio::spawn(other.lock("r").into_future());
+        until("an entry in the queue", || calls(&node, "zadd") > before).await;
+        guard.release().await.unwrap();
+        waits.await.unwrap().unwrap().release().await.unwrap();
+        for manager in [one, other] {
+            assert_clean(&manager).await;
+        }
+        assert_eq!(node.keys(), [""; 0]);
+    });
 }
 
 #[test]
@@ -145,6 +165,35 @@ fn a_replica_behind_a_pool_gets_no_connection_and_no_handshake_with_each_call() 
             let made = accepted(&replica) - before;
             assert!(made < 50, "{made} connections for 100 calls");
         }
+    });
+}
+
+/// Of no connections it has one. Without any time for a connect a call is sent or not. bb8 panics on both.
+#[test]
+fn a_pool_without_connections_or_time_does_not_panic() {
+    let server = RedisServer::start();
+    on_tokio(async {
+        let address = [server.address()];
+        let none = quorate::redis::pooled(0, &address).unwrap().remove(0);
+        assert_eq!(acquire(&none, &claim("r")).await.unwrap(), Vote::Granted);
+        let hasty = quorate::redis::builder().connect_timeout(Duration::ZERO);
+        let hasty = hasty.pooled(1, &address).unwrap().remove(0);
+        let result = acquire(&hasty, &claim("s")).await;
+        assert!(result.as_ref().map_or_else(BackendError::is_not_sent, |_| true), "{result:?}");
+    });
+}
+
+/// Its server ends each connection at once.
+#[test]
+fn calls_that_fail_at_the_same_time_share_a_connect() {
+    let peer = Peer::raw(|_| Ok(()));
+    on_tokio(async {
+        let node = Client::Pool.connect_one(&peer.url());
+        let claims: Vec<_> = (0..100).map(|number| claim(&format!("r{number}"))).collect();
+        let voted = join_all(claims.iter().map(|claim| acquire(&node, claim))).await;
+        assert!(voted.iter().all(|vote| vote.as_ref().is_err_and(BackendError::is_not_sent)));
+        // A connect tries two protocols. On a slow machine, a second one may be due.
+        assert!(peer.connections() < 50, "{} connections", peer.connections());
     });
 }
 

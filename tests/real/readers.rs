@@ -3,7 +3,7 @@
 use std::future::IntoFuture as _;
 use std::time::Duration;
 
-use quorate::backend::{Mode, Ttl, Vote};
+use quorate::backend::{AcquireOptions, Mode, Ttl, Vote};
 use quorate::{DetachedLock, LockBackend as _, LockManager, operators::LockState};
 use quorate_tests::keys::waiters;
 use quorate_tests::wait::{LONG_TTL, until, until_it_says, within_limit};
@@ -13,6 +13,7 @@ use crate::calls::{acquire, claim, extend, key, release};
 use crate::client::{
     Client, assert_clean, close, close_all, nothing_is_left, on_tokio, unreachable, with_each,
 };
+use crate::wire::commands;
 use crate::working::share;
 
 /// The script of the Redlock page, with which other libraries release.
@@ -130,6 +131,24 @@ fn rw3_a_writer_waits_for_readers_and_they_for_it() {
             assert_clean(&manager).await;
         }
         nothing_is_left(nodes).await;
+    });
+}
+
+/// Also where the refusal is an error reply: a process that is refused at once has to know where the wait queue is.
+#[test]
+fn rw1_a_refusal_by_readers_names_the_server() {
+    let nodes = &Nodes::start(1);
+    with_each(&Client::WITH_POOL, async |client| {
+        let node = client.connect_one(&nodes[0].address());
+        let (reader, writer) = (claim("r").with_mode(Mode::Shared), claim("r"));
+        let options = AcquireOptions::default();
+        let granted = node.acquire(&reader, options).await.unwrap();
+        let refused = node.acquire(&writer, options).await.unwrap();
+        assert_eq!((granted.vote, refused.vote), (Vote::Granted, Vote::Refused), "{client:?}");
+        let id = Some(nodes[0].info("run_id"));
+        assert_eq!(granted.server.as_deref(), id.as_deref(), "{client:?}");
+        assert_eq!(refused.server.as_deref(), id.as_deref(), "{client:?}");
+        release(&*node, &reader).await.unwrap();
     });
 }
 
@@ -267,6 +286,23 @@ fn rw9_requests_of_0_1_for_several_names_fail_while_readers_hold() {
             other => panic!("{client:?}: {other:?}"),
         }
         reading.release().await.unwrap();
+        close(&manager, nodes).await;
+    });
+}
+
+/// A read is a hint and a script call at the gate, and a script call elsewhere. A lock is what it was.
+#[test]
+fn a_read_sends_one_question_more_and_a_lock_nothing_more() {
+    let nodes = &Nodes::start(1);
+    with_each(&Client::ALL, async |client| {
+        let manager = client.manager(nodes);
+        manager.lock("warm").await.unwrap().release().await.unwrap();
+        let monitor = nodes[0].monitor();
+        manager.read("r").await.unwrap().release().await.unwrap();
+        let mut scripts = commands(monitor);
+        scripts.retain(|args| args[0].eq_ignore_ascii_case("EVALSHA"));
+        let keys: Vec<_> = scripts.iter().map(|args| args[3].as_str()).collect();
+        assert_eq!(keys[..2], ["r:quorate:seen", "r"], "{client:?}: {scripts:?}");
         close(&manager, nodes).await;
     });
 }

@@ -1,6 +1,7 @@
 //! What is not a node, or does not let a client in: a typed error, in the words of the node, without secrets.
 
 use std::io::{Read as _, Write as _};
+use std::net::{Ipv6Addr, TcpListener};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -132,6 +133,21 @@ fn a_port_for_tls_hangs_up() {
     let tls = RedisServer::builder().tls().start();
     let address = tls.tls_address().replace("rediss://localhost", "redis://127.0.0.1");
     check(&[row(address, Kind::Connection, &["maxclients"])]);
+}
+
+/// `localhost` is two addresses where there is IPv6. At the first one something listens that never
+/// replies.
+#[test]
+fn each_address_of_a_name_is_tried() {
+    let server = RedisServer::start();
+    let Ok(_silent) = TcpListener::bind((Ipv6Addr::LOCALHOST, server.port())) else { return };
+    on_tokio(join_all(Client::WITH_POOL.map(async |client| {
+        let manager = client.manager_at(&format!("redis://localhost:{}", server.port()));
+        let request = manager.lock(format!("{client:?}")).timeout(LIMIT);
+        let guard = within_limit("a lock", request).await.unwrap();
+        guard.release().await.unwrap();
+        assert_clean(&manager).await;
+    })));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::future::{IntoFuture as _, ready};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use quorate::backend::Vote;
@@ -155,8 +156,12 @@ fn a_failover_is_seen_by_the_restart_guard() {
 
 /// A peer that is a sentinel, and says that the primary is there.
 fn sentinel_that_says(port: u16) -> Peer {
-    let port = port.to_string();
-    let reply = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+    sentinel_that_names("127.0.0.1", port)
+}
+
+fn sentinel_that_names(host: &str, port: u16) -> Peer {
+    let (length, port) = (host.len(), port.to_string());
+    let reply = format!("*2\r\n${length}\r\n{host}\r\n${}\r\n{port}\r\n", port.len());
     let reply: &'static [u8] = reply.into_bytes().leak();
     let is_asked = |name: &str| name.eq_ignore_ascii_case("SENTINEL");
     Peer::start(
@@ -228,6 +233,44 @@ fn what_is_wrong_with_a_sentinel_is_not_wrong_with_its_primary() {
     }
 }
 
+/// Each sentinel has a share of the time to connect.
+#[test]
+fn a_sentinel_that_hangs_leaves_time_to_ask_another_one() {
+    let primary = RedisServer::start();
+    let current = sentinel_that_says(primary.port());
+    let hangs = Peer::start(|heard| match heard.name() {
+        "SENTINEL" => Answer::Say(b""),
+        _ => Answer::Usual,
+    });
+    on_tokio(async {
+        for sentinels in [[&hangs, &current], [&current, &hangs]] {
+            let sentinels = sentinels.map(Peer::url);
+            let node = builder().connect_timeout(Duration::from_secs(6));
+            let manager = unhurried([node.sentinel("orders", sentinels).unwrap()]);
+            let manager = manager.build().unwrap();
+            lock(&manager, "r").await;
+            manager.delete("r").await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn each_sentinel_is_named_with_what_is_wrong_with_it() {
+    let group = Nodes::start(1);
+    let sentinel = RedisServer::builder().sentinel_of("others", group[0].port()).start();
+    on_tokio(async {
+        let sentinels = [format!("redis://{}", Peer::nowhere()), sentinel.address()];
+        let node = builder().connect_timeout(LIMIT).sentinel("redis://:hunter2@orders", &sentinels);
+        let manager = unhurried([node.unwrap()]).build().unwrap();
+        let failure = unreachable(manager.lock("r").no_wait().await);
+        let text = only_error(&failure).to_string();
+        let [dead, other] = sentinels.map(|it| it.replace("redis://", "sentinel "));
+        assert!(text.contains(&format!("{dead}: ")) && text.contains("refused"), "{text}");
+        assert!(text.ends_with(&format!("{other}: it knows no group \"orders\"")), "{text}");
+        assert!(!failure.is_permanent() && !text.contains("hunter2"), "{text}");
+    });
+}
+
 /// The address of a group finds its primary, with a login for the servers and another one for the sentinels, over TCP and
 /// over TLS with certificates for both sides. A sentinel that is dead comes first.
 #[test]
@@ -278,6 +321,31 @@ fn a_group_has_an_address() {
     });
 }
 
+/// Sentinels name servers by IP address, unless they are set to names.
+#[test]
+fn a_certificate_without_the_name_that_sentinels_use_is_explained() {
+    let authority = Authority::by_name();
+    let primary = RedisServer::builder().tls_of(&authority).config("tls-auth-clients", &["no"]);
+    let primary = primary.start();
+    let [by_address, by_name] =
+        ["127.0.0.1", "localhost"].map(|host| sentinel_that_names(host, primary.tls_port()));
+    let root_cert = Some(fs::read(authority.ca()).unwrap());
+    let certificates = TlsCertificates { client_tls: None, root_cert };
+    on_tokio(async {
+        let manager = |sentinel: &Peer| {
+            let node = builder().connect_timeout(LIMIT).tls(certificates.clone());
+            let node = node.sentinel("rediss://orders", [sentinel.url()]).unwrap();
+            unhurried([node]).build().unwrap()
+        };
+        let failure = unreachable(manager(&by_address).lock("r").no_wait().await);
+        let text = only_error(&failure).to_string();
+        let what =
+            "the certificate of the primary does not have \"127.0.0.1\", which the sentinels name";
+        assert!(text.starts_with(what) && text.contains("announce-hostnames"), "{text}");
+        manager(&by_name).lock("r").await.unwrap().release().await.unwrap();
+    });
+}
+
 /// Two of three sentinels take connections and say nothing. The limit is so long that none of them is waited for.
 #[test]
 fn silent_sentinels_delay_no_connection() {
@@ -290,6 +358,23 @@ fn silent_sentinels_delay_no_connection() {
         let manager = unhurried([node]).build().unwrap();
         let locked = within_limit("a lock", manager.lock("r").into_future()).await.unwrap();
         locked.release().await.unwrap();
+    });
+}
+
+/// Its connections stay open. Without a reply they would be over after the limit, which does not come here.
+#[test]
+fn a_primary_that_hangs_is_left_when_another_one_is_named() {
+    on_tokio(async {
+        let group = Group::start().await;
+        let sentinels = [group.sentinel.address()];
+        let node = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
+        let node = node.sentinel("redis://orders/2", sentinels).unwrap();
+        let manager = unhurried([node]).node_timeout(Duration::from_millis(200)).build().unwrap();
+        lock(&manager, "before").await;
+        group.hang().await;
+        lock(&manager, "after").await;
+        assert!(has(&group.replica, "after"));
+        group.primary.resume();
     });
 }
 

@@ -57,6 +57,20 @@ fn a_lock_is_taken_over_each_version_of_tls() {
     }
 }
 
+#[test]
+fn a_node_with_a_certificate_of_nobody_who_is_trusted_is_none() {
+    let nodes = [RedisServer::builder().tls().start()];
+    for client in ["redis", "fred"] {
+        // A slow machine may not come as far as the certificate.
+        let is_told = [1, 4, 16, 64].into_iter().any(|ttl| {
+            let output = locks(client, &nodes, "/dev/null", Duration::from_secs(ttl));
+            assert!(!output.status.success(), "{client}");
+            String::from_utf8_lossy(&output.stderr).to_lowercase().contains("certificate")
+        });
+        assert!(is_told, "{client}: the reason");
+    }
+}
+
 /// The certificate that a client shows, and the authority that it trusts.
 fn certificates(client: Option<(&Authority, &str)>, trusted: &Authority) -> TlsCertificates {
     let client_tls = client.map(|(authority, key)| ClientTlsConfig {

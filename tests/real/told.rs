@@ -13,6 +13,7 @@ use crate::client::{
     Client, all_have, assert_clean, calls, close, current_thread, nothing_is_left, on_tokio,
     with_each_client,
 };
+use crate::wire::commands;
 
 fn key(name: &str) -> String {
     format!("told:{name}")
@@ -120,6 +121,18 @@ fn p2_a_flush_ends_the_lease_at_once() {
 }
 
 #[test]
+fn p2_two_dead_nodes_of_five_keep_nothing_from_being_told() {
+    with_each_client(|client| async move {
+        let nodes = &Nodes::start(5);
+        let manager = client.manager(nodes);
+        let guard = held(&manager, nodes, "five").await;
+        nodes[..2].iter().for_each(RedisServer::kill);
+        del(&nodes[2..], "five");
+        assert!(is_lost_at_once(&guard).await, "{client:?}");
+    });
+}
+
+#[test]
 fn v9_a_holder_that_is_asked_to_leave_frees_its_mark_and_the_next_one_has_the_lock() {
     with_each_client(|client| async move {
         let nodes = &Nodes::start(3);
@@ -168,6 +181,25 @@ fn v9_a_mark_is_freed_by_each_form_of_a_release() {
         several.release().await.unwrap();
         assert!(manager.close(LIMIT).await.is_clean(), "{client:?}");
         assert!(nodes.keys_left().iter().all(|(_, key)| key.starts_with("quorate:fence:")));
+    });
+}
+
+/// The script of a release reads as well. That a shorter hold is not looked at is shown on nodes in memory.
+#[test]
+fn a_lock_that_is_held_for_a_while_is_read_once_before_its_release() {
+    with_each_client(|client| async move {
+        let nodes = &Nodes::start(1);
+        let manager = client.manager(nodes);
+        drop(manager.lock("warm").await.unwrap());
+        manager.lock("warm").await.unwrap().release().await.unwrap();
+        let monitor = nodes[0].monitor();
+        held(&manager, nodes, &format!("{client:?}")).await.release().await.unwrap();
+        let sent = commands(monitor);
+        let names = sent.iter().map(|words| words[0].to_ascii_uppercase());
+        let is_release = |name: &String| ["EVALSHA", "DELIFEQ", "DELEX"].contains(&&**name);
+        let before: Vec<_> = names.take_while(|name| !is_release(name)).collect();
+        let reads = before.iter().filter(|name| *name == "GET").count();
+        assert_eq!(reads, 1, "{client:?}: {sent:?}");
     });
 }
 
