@@ -477,7 +477,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// not the attempt has been woken (H4).
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
-        self.lease_end().filter(|_| self.is_held())
+        if self.is_held() { self.lease_end() } else { None }
     }
 
     /// Whether the lease ends at its hold limit, so that no extension gains anything.

@@ -1,8 +1,5 @@
 //! Which calls of a pipeline share a script.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
-
 use quorate_core::backend::Operation;
 
 use crate::features::Features;
@@ -14,57 +11,64 @@ use crate::operation::sharing;
 /// keys. So calls with a key in common take effect in the order of their begins (C3, H6).
 #[derive(Default)]
 pub(super) struct Sharing {
-    /// The last command of each key. By its hash: two keys with one hash keep their order for
-    /// nothing.
-    last: HashMap<u64, usize>,
-    hashes: RandomState,
-    /// Those of the keys of one call.
+    /// The hashes of the keys of one call.
     keys: Vec<u64>,
     /// The last script of releases, and of extensions.
     scripts: [Script; 2],
 }
 
 /// A script that calls may join. Without keys there is none.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Script {
     command: usize,
     keys: usize,
+    /// The hashes of its keys, and of those of the calls that were sent since it began. Two keys
+    /// with one hash keep their order for nothing.
+    taken: Vec<u64>,
 }
 
 impl Sharing {
     /// Begins a pipeline.
     pub(super) fn clear(&mut self) {
-        self.last.clear();
-        self.scripts = Default::default();
+        self.scripts.iter_mut().for_each(|script| script.keys = 0);
     }
 
     /// The number of the script that carries this operation out, if there is one that it may join.
     pub(super) fn join(&mut self, operation: &Operation, features: &Features) -> Option<usize> {
         self.keys.clear();
-        self.keys.extend(operation.keys().map(|key| self.hashes.hash_one(key.as_bytes())));
+        self.keys.extend(operation.keys().map(|key| hash(key.as_bytes())));
         let script = &mut self.scripts[kind(operation)];
-        let is_before = |key| self.last.get(key).is_none_or(|last| *last < script.command);
         let has_room = script.keys > 0 && script.keys + self.keys.len() <= MAX_KEYS;
-        if !has_room || !sharing(operation, features) || !self.keys.iter().all(is_before) {
-            return None;
-        }
-        script.keys += self.keys.len();
+        let is_free = has_room && !self.keys.iter().any(|key| script.taken.contains(key));
+        let joins = is_free && sharing(operation, features);
+        script.keys += if joins { self.keys.len() } else { 0 };
         let command = script.command;
-        self.note(command);
-        Some(command)
+        self.note();
+        joins.then_some(command)
     }
 
     /// The operation that has just joined no script is this command, which others may join.
     pub(super) fn begin(&mut self, operation: &Operation, features: &Features, command: usize) {
         if sharing(operation, features) {
-            self.scripts[kind(operation)] = Script { command, keys: self.keys.len() };
+            let script = &mut self.scripts[kind(operation)];
+            (script.command, script.keys) = (command, self.keys.len());
+            script.taken.clear();
+            script.taken.extend(&self.keys);
         }
-        self.note(command);
     }
 
-    fn note(&mut self, command: usize) {
-        self.last.extend(self.keys.iter().map(|key| (*key, command)));
+    /// No script that there is may take a later call with one of these keys.
+    fn note(&mut self) {
+        for script in self.scripts.iter_mut().filter(|script| script.keys > 0) {
+            script.taken.extend(&self.keys);
+        }
     }
+}
+
+/// FNV-1a: quick, and good enough where a collision costs a command.
+fn hash(key: &[u8]) -> u64 {
+    let next = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    key.iter().fold(0xcbf2_9ce4_8422_2325, next)
 }
 
 /// The place of its kind among the scripts.
