@@ -99,9 +99,9 @@ impl Bench {
         let release = Operation::Release(self.claim.clone(), ReleaseOptions::default());
         for operation in [acquire, release] {
             for node in &self.begun {
-                let (call, asked) = ask(operation.clone(), self.sim.now());
-                let _ = Arc::clone(node).begin(call, &self.sim);
-                drop(asked);
+                drop(ask(operation.clone(), self.sim.now(), |call| {
+                    Arc::clone(node).begin(call, &self.sim)
+                }));
             }
         }
     }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate::backend::{
-    AcquireOptions, Capabilities, Claim, ExtendOptions, Holder, Mode, ReleaseOptions, Reply, Vote,
-    async_trait,
+    AcquireOptions, Call, CallResult, Capabilities, Claim, ExtendOptions, Holder, Mode, Operation,
+    ReleaseOptions, Reply, Vote, async_trait,
 };
 use quorate::memory::conformance::{self, Testbed};
 use quorate::runtime::TokioRuntime;
@@ -167,8 +167,13 @@ impl LockBackend for PostgresNode {
         self.call("release", claim, options.raise_to.map(FencingToken::get)).await
     }
 
-    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Reply, BackendError> {
-        self.call("raise", claim, Some(number.get())).await
+    async fn perform(&self, call: &Call) -> CallResult {
+        match call.operation() {
+            Operation::Raise(claim, number) => {
+                Ok(self.call("raise", claim, Some(number.get())).await?.into())
+            }
+            _ => Err(BackendError::unsupported("a table keeps locks and fencing numbers")),
+        }
     }
 }
 

@@ -1,9 +1,15 @@
 //! Calls to one node, as the core makes them.
 
-use quorate::backend::{AcquireOptions, Claim, ExtendOptions, ReleaseOptions, Ttl, Vote, Watched};
+use std::sync::Arc;
+
+use quorate::backend::{
+    AcquireOptions, Asked, CallReply, Claim, ExtendOptions, Operation, ReleaseOptions, Ttl, Vote,
+    ask,
+};
 use quorate::resource::{Key, Resource, Token};
 use quorate::{BackendError, BackendErrorKind, LockBackend};
-use quorate_core::runtime::os_random;
+use quorate_core::Runtime as _;
+use quorate_core::runtime::{TokioRuntime, os_random};
 use quorate_tests::wait::{LONG_TTL, within_limit};
 
 pub(crate) fn key(name: &str) -> Key {
@@ -39,12 +45,34 @@ pub(crate) async fn acquire_in_the_end(node: &dyn LockBackend, claim: &Claim) {
     }
 }
 
-pub(crate) async fn watch(node: &dyn LockBackend, name: &str) -> Result<Watched, BackendError> {
-    within_limit("a reply to the watch", node.watch(&key(name), None)).await
+/// Begins a call. A node of a client needs no runtime of the caller for it.
+pub(crate) fn asked(node: &Arc<impl LockBackend + ?Sized>, operation: Operation) -> Asked {
+    let runtime = TokioRuntime::new();
+    ask(operation, runtime.now(), |call| Arc::clone(node).begin(call, &runtime))
 }
 
-pub(crate) async fn ended(watched: Watched) {
-    within_limit("the end of the watch", watched.changed()).await;
+/// Whether a key is there, and the watch of it.
+pub(crate) async fn watch(
+    node: &Arc<dyn LockBackend>,
+    name: &str,
+) -> Result<(bool, Asked), BackendError> {
+    let mut asked = asked(node, Operation::Watch { key: key(name), entry: None });
+    match within_limit("a reply to the watch", &mut asked).await? {
+        CallReply::Watched(is_there) => Ok((is_there, asked)),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn ended(watch: Asked) {
+    within_limit("the end of the watch", watch.pushed()).await;
+}
+
+/// Which server a node is.
+pub(crate) async fn server_id(node: &Arc<dyn LockBackend>) -> Result<Arc<str>, BackendError> {
+    match asked(node, Operation::ServerId).await? {
+        CallReply::ServerId(Some(id)) => Ok(id),
+        other => panic!("{other:?}"),
+    }
 }
 
 pub(crate) fn kind<T>(outcome: &Result<T, BackendError>) -> Option<BackendErrorKind> {

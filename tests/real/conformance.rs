@@ -11,6 +11,7 @@ use quorate::{LockBackend, Runtime};
 use quorate_examples::{StdRuntime, block_on};
 use quorate_tests::{RedisServer, Reply};
 
+use crate::calls::server_id;
 use crate::client::{Client, current_thread, on_tokio};
 use crate::pools;
 
@@ -60,7 +61,7 @@ impl Testbed for Real<'_> {
     async fn restart(&self) -> bool {
         self.server.restart();
         // The runtime stood still meanwhile, so the end of a connection is not known yet.
-        while self.backend.server_id().await.is_err() {}
+        while server_id(&self.backend).await.is_err() {}
         true
     }
 

@@ -22,7 +22,7 @@ use quorate_tests::keys::{EPOCH, QUARANTINE, waiters};
 use quorate_tests::wait::{now, times};
 use quorate_tests::{Connection, RedisServer};
 
-use crate::calls::key;
+use crate::calls::{asked, key};
 
 mod draw;
 mod node;
@@ -92,11 +92,13 @@ fn timeless(answer: &Answer) -> String {
 }
 
 /// The keys that a fake has, and the readers of each.
-async fn alive(node: &MemoryNode) -> (Vec<Vec<u8>>, BTreeSet<u64>) {
+async fn alive(node: &Arc<MemoryNode>) -> (Vec<Vec<u8>>, BTreeSet<u64>) {
     let (keys, mut readers) = (node.keys(), BTreeSet::new());
     for name in &keys {
         if let Some(Value::OrderedSet(_)) = node.get(name)
-            && let Ok(Some(seen)) = node.inspect(&key(str::from_utf8(name).unwrap())).await
+            && let key = key(str::from_utf8(name).unwrap())
+            && let Ok(CallReply::Sighted(Some(seen))) =
+                asked(node, Operation::Inspect { key }).await
         {
             let hash = |one: &Reader| {
                 BuildHasherDefault::<DefaultHasher>::default().hash_one((name, &one.holder))
@@ -113,8 +115,8 @@ async fn alive(node: &MemoryNode) -> (Vec<Vec<u8>>, BTreeSet<u64>) {
 /// were set at `from`, and is looked at at `to`; the long one has it the other way round.
 struct Fakes {
     clock: SetClock,
-    short: MemoryNode,
-    long: MemoryNode,
+    short: Arc<MemoryNode>,
+    long: Arc<MemoryNode>,
     refreshes: Refreshes,
 }
 
@@ -122,10 +124,11 @@ impl Fakes {
     /// Both have an epoch.
     async fn new(origin: Instant, quarantined: bool, tokens: &[Token]) -> Self {
         let clock = SetClock { origin, nanos: Arc::default() };
-        let [short, long] = ["short", "long"].map(|name| MemoryNode::new(name, clock.clone()));
+        let [short, long] =
+            ["short", "long"].map(|name| Arc::new(MemoryNode::new(name, clock.clone())));
         let fakes = Self { short, long, clock, refreshes: Refreshes::default() };
         for fake in [&fakes.short, &fakes.long] {
-            enter_epoch(fake, tokens).await;
+            enter_epoch(&**fake, tokens).await;
             fake.expire(QUARANTINE);
         }
         if quarantined {
@@ -178,7 +181,7 @@ async fn session(
     number: u64,
     calls: u64,
     quarantined: bool,
-    node: &dyn LockBackend,
+    node: &Arc<impl LockBackend>,
     port: u16,
 ) -> u64 {
     let sim = Sim::new(number);
@@ -243,17 +246,17 @@ fn compare(calls: u64, quarantined: bool) {
     let server = RedisServer::start();
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let called: u64 = tokio.block_on(async {
-        let node = quorate::redis::connect([server.address()]).unwrap().remove(0);
+        let node = &Arc::new(quorate::redis::connect([server.address()]).unwrap().remove(0));
         let token = Token::draw(|bytes| {
             bytes.fill(7);
             Ok(())
         });
-        enter_epoch(&node, &[token.unwrap()]).await;
+        enter_epoch(&**node, &[token.unwrap()]).await;
         assert_eq!(server.cli(&["DEL", QUARANTINE]).integer(), 1);
         if quarantined {
             server.set(QUARANTINE, "for good");
         }
-        let session = |number| session(number, calls, quarantined, &node, server.port());
+        let session = |number| session(number, calls, quarantined, node, server.port());
         join_all((0..SESSIONS).map(session)).await.into_iter().sum()
     });
     assert!(server.get(EPOCH).is_some());

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::thread;
 
-use quorate::backend::Vote;
+use quorate::backend::{Claim, Operation, Vote};
 use quorate::{BackendErrorKind as Kind, LockBackend};
 use quorate_examples::block_on;
 use quorate_tests::peer::{Answer, Peer};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::calls::{acquire, acquire_in_the_end, claim, extend, release};
+use crate::calls::{acquire, acquire_in_the_end, asked, claim, extend, release};
 use crate::client::{Client, Home, Settings, current_thread};
 
 fn obliging() -> Peer {
@@ -44,7 +44,7 @@ fn a_node_needs_no_tokio_and_its_callers_share_one_connection() {
             }
         });
         assert_eq!(peer.connections(), 1, "{client:?}");
-        drop(smol::block_on(async { node.watch(&claim.keys()[0], None).await.unwrap() }));
+        smol::block_on(asked(&node, watching(&claim))).unwrap();
         assert_eq!(peer.connections(), 2, "{client:?}: one for commands, and one for watches");
         drop(node);
         peer.wait_for_an_end();
@@ -90,12 +90,13 @@ fn a_node_uses_the_runtime_that_it_is_given() {
         let node = at(client, &peer, Home::Given(home.handle().clone()));
         let claim = claim("r");
         (0..2).for_each(|_| is_granted(&node, current_thread()));
-        let watched = smol::block_on(async { node.watch(&claim.keys()[0], None).await.unwrap() });
+        let mut watched = asked(&node, watching(&claim));
+        smol::block_on(&mut watched).unwrap();
         assert_eq!(peer.connections(), 2, "{client:?}: one for commands, and one for watches");
         drop(home);
         peer.wait_for_an_end();
         peer.wait_for_an_end();
-        smol::block_on(watched.changed());
+        smol::block_on(watched.pushed());
         block_on(acquire_in_the_end(&node, &claim));
         assert_eq!(peer.connections(), 3, "{client:?}: in a runtime that still runs");
     }
@@ -111,4 +112,8 @@ fn a_runtime_without_a_timer_is_an_error_and_no_panic_of_the_caller() {
         assert_eq!(error.kind(), Kind::Connection, "{client:?}: {error}");
         assert!(error.is_not_sent());
     }
+}
+
+fn watching(claim: &Claim) -> Operation {
+    Operation::Watch { key: claim.keys()[0].clone(), entry: None }
 }

@@ -18,7 +18,7 @@ use quorate::{BackendError, BackendErrorKind as Kind};
 use quorate_tests::peer::{Answer, Heard, Peer};
 use quorate_tests::wait::{until, within_limit};
 
-use crate::calls::{acquire, acquire_in_the_end, claim, kind, release};
+use crate::calls::{acquire, acquire_in_the_end, claim, kind, release, server_id};
 use crate::client::{Client, Settings, current_thread, on_tokio, with_each, with_each_client};
 
 /// Many more than travel in one pipeline.
@@ -157,7 +157,7 @@ fn c6_nothing_that_was_in_flight_is_sent_again() {
             _ => Answer::Usual,
         });
         let node = client.connect_one(&peer.url());
-        node.server_id().await.unwrap();
+        server_id(&node).await.unwrap();
         let claims: Vec<_> = (0..CALLS).map(|_| claim("r")).collect();
         let mut calls = join_all(claims.iter().map(|claim| acquire(&node, claim)));
         assert!(poll!(&mut calls).is_pending());
@@ -206,7 +206,7 @@ fn c6_a_hung_node_keeps_a_call_pending() {
             let (peer, go) = hung(|_| Answer::Usual);
             let settings = Settings { reply_limit: Duration::MAX, ..Settings::default() };
             let node = client.connect_with(&[peer.url()], &settings).remove(0);
-            node.server_id().await.unwrap();
+            server_id(&node).await.unwrap();
             let claim = claim("r");
             let mut call = Box::pin(acquire(&node, &claim));
             tokio::time::pause();

@@ -3,13 +3,13 @@
 use std::future::IntoFuture as _;
 use std::time::Duration;
 
-use quorate::backend::{AcquireOptions, Mode, Ttl, Vote};
+use quorate::backend::{AcquireOptions, CallReply, Mode, Operation, Ttl, Vote};
 use quorate::{DetachedLock, LockBackend as _, LockManager, operators::LockState};
 use quorate_tests::keys::waiters;
 use quorate_tests::wait::{LONG_TTL, until, until_it_says, within_limit};
 use quorate_tests::{Nodes, RedisServer, Reply};
 
-use crate::calls::{acquire, claim, extend, key, release};
+use crate::calls::{acquire, asked, claim, extend, key, release};
 use crate::client::{
     Client, assert_clean, close, close_all, nothing_is_left, on_tokio, unreachable, with_each,
 };
@@ -226,9 +226,9 @@ fn rw7_readers_that_died_are_gone_from_the_key() {
                 let died = reader(Duration::from_millis(10));
                 assert_eq!(acquire(&backend, &died).await.unwrap(), Vote::Granted);
             }
-            let seen = async || {
-                let seen = backend.inspect(&key("r")).await.unwrap().unwrap();
-                seen.readers.len()
+            let seen = async || match asked(&backend, Operation::Inspect { key: key("r") }).await {
+                Ok(CallReply::Sighted(Some(seen))) => seen.readers.len(),
+                other => panic!("{other:?}"),
             };
             let alive = 1 + usize::from(turn > 1);
             until_it_says("the end of their ttl", async || seen().await == alive).await;

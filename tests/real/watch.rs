@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{join_all, poll_immediate};
-use quorate::backend::{Vote, Watched};
+use quorate::backend::{Asked, Vote};
 use quorate::{BackendErrorKind, LockBackend};
 use quorate_tests::RedisServer;
 use quorate_tests::wait::{until_it_says, within_limit};
@@ -30,9 +30,9 @@ impl Scene {
     }
 
     /// A watch of a key that is held.
-    async fn watch_held(&self, name: &str) -> Watched {
-        let watched = watch(&self.backend, name).await.unwrap();
-        assert!(watched.is_held(), "{:?}", self.backend);
+    async fn watch_held(&self, name: &str) -> Asked {
+        let (is_held, watched) = watch(&self.backend, name).await.unwrap();
+        assert!(is_held, "{:?}", self.backend);
         watched
     }
 }
@@ -46,7 +46,7 @@ fn a_change_of_one_key_ends_the_watches_of_that_key_alone() {
         names.iter().for_each(|name| scene.set(name));
         let mut watches = Vec::new();
         for name in &names {
-            watches.push(Box::pin(scene.watch_held(name).await.changed()));
+            watches.push(Box::pin(scene.watch_held(name).await.pushed()));
         }
         for (name, watched) in names.iter().zip((0..watches.len()).rev()) {
             scene.node.cli(&["DEL", name]);
@@ -65,8 +65,8 @@ fn what_is_written_or_deleted_wakes_the_waiter_whichever_library_made_the_lock()
     with_each_client(|client| async move {
         let scene = Scene::new(client);
         let monitor = scene.node.monitor();
-        let watched = watch(&scene.backend, "r").await.unwrap();
-        assert!(!watched.is_held());
+        let (is_held, watched) = watch(&scene.backend, "r").await.unwrap();
+        assert!(!is_held);
         assert_eq!(crate::wire::commands(monitor), [["GET", "r"]], "{client:?}");
         let ours = claim("r");
         acquire(&scene.backend, &ours).await.unwrap();
@@ -157,7 +157,7 @@ fn a_thousand_watches_share_one_connection_and_many_changes_at_once_wake_every_w
         let words: Vec<&str> = ["MSET"].into_iter().chain(pairs).collect();
         assert_eq!(scene.node.cli(&words).error(), None);
         scene.node.cli(&["DEL", "r"]);
-        let all = free.into_iter().map(Result::unwrap).chain(held).map(Watched::changed);
+        let all = free.into_iter().map(|free| free.unwrap().1).chain(held).map(Asked::pushed);
         within_limit("the end of every watch", join_all(all)).await;
         assert_eq!(scene.node.info("tracking_clients"), "1", "{client:?}");
         // Before, subcommands were not counted each by itself.

@@ -1,14 +1,14 @@
 //! What a node sees and stores: the canonical protocol, and nothing else.
 
 use std::iter;
+use std::sync::Arc;
 
-use quorate::LockBackend as _;
-use quorate::backend::{Choice, Entry};
+use quorate::backend::{Choice, Entry, Operation};
 use quorate_tests::keys::{EPOCH, QUARANTINE, counter};
 use quorate_tests::wait::{LONG_TTL, until};
 use quorate_tests::{Monitor, Nodes, RedisServer, Reply};
 
-use crate::calls::key;
+use crate::calls::{asked, key};
 use crate::client::{
     Client, all_have, assert_clean, close, nothing_is_left, unhurried, warm_up, with_each,
     with_each_client,
@@ -205,8 +205,9 @@ fn the_keys_of_a_wait_queue_expire() {
         let node = RedisServer::start();
         let backend = client.connect_one(&node.address());
         for name in ["a", "b", "c"] {
-            let entry = Entry::new(name.as_bytes());
-            backend.queue_refresh(&key("r"), &entry, &[key("r")], Choice::All).await.unwrap();
+            let (entry, locks) = (Entry::new(name.as_bytes()), Arc::from([key("r")]));
+            let refresh = Operation::Refresh { key: key("r"), entry, locks, choice: Choice::All };
+            asked(&backend, refresh).await.unwrap();
         }
         let keys = node.keys();
         assert_eq!(keys.len(), 5, "three entries, their order, and when they expire: {keys:?}");

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::attempts::Attempts;
-use crate::cluster::nodes::Nodes;
+use crate::cluster::nodes::{Change, Nodes};
 use crate::config::Config;
 use crate::seam::backend::{Answered, Asked, Call, CallKind, CallResult, Operation, Tag};
 use crate::seam::runtime::{Runtime, unless};
+use crate::telemetry;
 
 /// The settings, the runtime, the nodes and the open attempts of one manager.
 pub(crate) struct Cluster {
@@ -55,16 +56,37 @@ impl Cluster {
 
     /// Asks one node one thing. The call has begun when this returns. Dropping the answer gives it up.
     pub(crate) fn ask(self: &Arc<Self>, node: NodeId, operation: Operation, now: Instant) -> Asked {
-        let is_watch = matches!(operation, Operation::Watch { .. });
-        let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
+        let kind = match operation {
+            Operation::Watch { .. } => CallKind::Watch,
+            Operation::Hint { .. } | Operation::ServerId => CallKind::Waiting,
+            _ => CallKind::Question,
+        };
         let tag = Tag { node, number: 0, begun: now, kind };
         let cluster = Arc::clone(self);
         let asked = Asked::new(|slot| Arc::new(Settling { cluster, slot }));
         let call = Call::new(operation, tag, asked.sender());
         if let Err(settled) = self.nodes.begin(call, &*self.runtime) {
+            self.nodes.tell_change(&tag, settled.change, settled.result.as_ref().err());
             asked.answer(settled.result);
         }
         asked
+    }
+
+    /// Waits for what one node was asked: for a node timeout, and until the node has answered once,
+    /// for its connect limit as well. An error: for how long it has waited without an answer. That
+    /// counts as silence.
+    pub(crate) async fn answer<T>(
+        &self,
+        node: NodeId,
+        asked: impl Future<Output = T>,
+    ) -> Result<T, Duration> {
+        let limit =
+            self.nodes.connect_limit(node).saturating_add(self.config.default_node_timeout());
+        let answer = self.within(limit, asked).await;
+        if answer.is_none() && self.nodes.note_silent(node, self.now()) == Change::Fails {
+            telemetry::node_silent(self.nodes.name(node), CallKind::Question.name(), limit);
+        }
+        answer.ok_or(limit)
     }
 
     /// Random bits for jitter. Without randomness all processes wait equally long, which is worse, but
@@ -85,6 +107,7 @@ impl Answered for Settling {
     fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
         let now = now.unwrap_or_else(|| self.cluster.now());
         let settled = self.cluster.nodes.settled(&tag, result, now);
+        self.cluster.nodes.tell_change(&tag, settled.change, settled.result.as_ref().err());
         let wake = self.cluster.attempts.tell_back(tag.node, settled.await_back);
         self.cluster.attempts.wake(wake);
         Arc::clone(&self.slot).answered(tag, settled.result, Some(now));

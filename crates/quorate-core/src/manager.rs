@@ -54,7 +54,7 @@ impl LockManager {
         LockManagerBuilder::new(nodes.into_iter().map(|node| Arc::new(node) as _).collect())
     }
 
-    pub(crate) fn cluster(&self) -> &Cluster {
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
         &self.inner.cluster
     }
 

@@ -77,9 +77,10 @@
 //! | `quorate_cleanup_seconds` | histogram | | time in the background after a decision |
 //! | `quorate_node_latency_seconds` | histogram | `node`, `operation` | from a call to its reply, late replies included |
 //!
-//! `operation` is `acquire`, `extend`, `raise` (the second phase of fencing), `repair` or `release`. A
-//! `silent` vote is counted when the late reply arrives, or when the call is given up at the cleanup
-//! bound.
+//! `operation` is `acquire`, `extend`, `raise` (the second phase of fencing), `repair` or
+//! `release`; in events also `look`, and `question` for what [operators](crate::operators) ask. A
+//! `silent` vote is counted when the late reply arrives, or when the call is given up at the
+//! cleanup bound.
 
 #![cfg_attr(
     not(all(feature = "tracing", feature = "metrics")),

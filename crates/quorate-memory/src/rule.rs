@@ -29,40 +29,41 @@ pub enum Effect {
     Duplicate(Duration),
 }
 
-/// Which method of a backend a message belongs to.
+/// Which call a message belongs to, as [`backend::Operation`](quorate_core::backend::Operation)
+/// names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// `acquire`.
+    /// An acquire.
     Acquire,
-    /// `extend`.
+    /// An extension.
     Extend,
-    /// `raise`.
+    /// A raise.
     Raise,
-    /// `release`.
+    /// A release.
     Release,
     /// A look at the keys of a lock that is held, and the push to a lease. What a rule does to replies, it does to
     /// the push.
     Look,
-    /// `inspect`.
+    /// An inspection.
     Inspect,
-    /// `revoke`.
+    /// A revoke.
     Revoke,
-    /// `describe`.
+    /// A description.
     Describe,
-    /// `server_id`. The id that comes with a vote is a part of that reply.
+    /// The question for the server id. The id that comes with a vote is a part of that reply.
     ServerId,
-    /// `hint`.
+    /// A hint.
     Hint,
-    /// `queue_refresh` and `queue_leave`.
+    /// A refresh or a leave.
     Queue,
-    /// `watch` with its reply, and the push that ends it. The push is a message of its own: what a rule
-    /// does to replies, it does to the push.
+    /// A watch with its reply, and the push that ends it. The push is a message of its own: what a
+    /// rule does to replies, it does to the push.
     Watch,
 }
 
 impl Operation {
-    /// The method that a call is for, and what a backend must be built for to carry it out.
+    /// The operation of a call, and what a backend must be built for to carry it out.
     pub(crate) fn of(called: &Called) -> Option<(Self, Capabilities)> {
         const NONE: Capabilities = Capabilities::NONE;
         let shared = |claim: &Claim| match claim.mode() {

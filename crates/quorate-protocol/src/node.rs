@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use quorate_core::BackendError;
 use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, CallResult, Capabilities, Choice, Claim, Description, Entry,
-    ExtendOptions, LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke,
-    Sighting, Watched, ask,
+    AcquireOptions, Asked, Call, Capabilities, Claim, ExtendOptions, LockBackend, NotSent,
+    Operation, ReleaseOptions, Reply, ask,
 };
-use quorate_core::resource::Key;
 use quorate_core::runtime::{Runtime, TokioRuntime};
-use quorate_core::{BackendError, BackendErrorKind, FencingToken};
 
 use crate::batcher::Limits;
 use crate::carrier::Carrier;
@@ -43,41 +41,23 @@ impl<C: Carrier> RedisNode<C> {
         Self { carrier }
     }
 
-    async fn ask(&self, operation: Operation) -> CallResult {
-        let (call, asked) = ask(operation, Instant::now());
-        self.carrier.begin(call).map_err(|not_sent| not_sent.error().clone())?;
-        asked.await
+    fn ask(&self, operation: Operation) -> Asked {
+        ask(operation, Instant::now(), |call| self.carrier.begin(call))
     }
 }
 
-/// Makes a call, and takes the one reply that fits.
-macro_rules! reply {
-    ($node:ident, $operation:expr, $reply:ident) => {
-        match $node.ask($operation).await? {
-            CallReply::$reply(reply) => Ok(reply),
-            _ => Err(another()),
-        }
-    };
-}
-
-/// The error of an answer to another call. A carrier gives none.
-fn another() -> BackendError {
-    BackendError::new(BackendErrorKind::Other, "an answer to another call")
-}
-
-/// The async methods are calls whose answer is a future.
 #[async_trait]
 impl<C: Carrier> LockBackend for RedisNode<C> {
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        reply!(self, Operation::Acquire(claim.clone(), options), Voted)
+        self.ask(Operation::Acquire(claim.clone(), options)).voted().await
     }
 
     async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        reply!(self, Operation::Extend(claim.clone(), options), Voted)
+        self.ask(Operation::Extend(claim.clone(), options)).voted().await
     }
 
     async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        reply!(self, Operation::Release(claim.clone(), options), Voted)
+        self.ask(Operation::Release(claim.clone(), options)).voted().await
     }
 
     fn name(&self) -> Cow<'_, str> {
@@ -98,62 +78,6 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
             | Capabilities::DESCRIBE
             | Capabilities::SERVER_ID;
         always | self.carrier.capabilities()
-    }
-
-    async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Reply, BackendError> {
-        reply!(self, Operation::Raise(claim.clone(), number), Voted)
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        reply!(self, Operation::Inspect { key: key.clone() }, Sighted)
-    }
-
-    async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
-        reply!(self, Operation::Revoke { key: key.clone(), how: how.clone() }, Sighted)
-    }
-
-    async fn describe(&self) -> Result<Description, BackendError> {
-        reply!(self, Operation::Describe, Described).map(|told| *told)
-    }
-
-    async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        let id = reply!(self, Operation::ServerId, ServerId)?;
-        Ok(id.map(|id| id.to_string()))
-    }
-
-    async fn hint(&self, key: &Key, mode: Mode) -> Result<bool, BackendError> {
-        reply!(self, Operation::Hint { key: key.clone(), mode }, Waiters)
-    }
-
-    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        let operation = Operation::Watch { key: key.clone(), entry: entry.cloned() };
-        let (call, mut asked) = ask(operation, Instant::now());
-        self.carrier.begin(call).map_err(|not_sent| not_sent.error().clone())?;
-        match (&mut asked).await? {
-            CallReply::Watched(is_held) => Ok(Watched::new(is_held, asked.pushed())),
-            _ => Err(another()),
-        }
-    }
-
-    async fn queue_refresh(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        locks: &[Key],
-        choice: Choice,
-    ) -> Result<Refreshed, BackendError> {
-        let (key, entry, locks) = (key.clone(), entry.clone(), locks.into());
-        reply!(self, Operation::Refresh { key, entry, locks, choice }, Refreshed)
-    }
-
-    async fn queue_leave(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        also: Option<&Entry>,
-    ) -> Result<bool, BackendError> {
-        let (key, entry, also) = (key.clone(), entry.clone(), also.cloned());
-        reply!(self, Operation::Leave { key, entry, also }, Waiters)
     }
 
     fn begin(self: Arc<Self>, call: Call, _: &dyn Runtime) -> Result<(), NotSent> {

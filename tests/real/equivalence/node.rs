@@ -1,5 +1,6 @@
 //! How the tests reach a node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorate::backend::{AcquireOptions, CallReply, Claim, Entry, Operation, Ttl};
@@ -8,29 +9,14 @@ use quorate::{BackendErrorKind, LockBackend};
 use quorate_tests::keys;
 
 use super::{GUARD, SECOND};
-use crate::calls::key;
+use crate::calls::{asked, key};
 
 /// What a node replied, or the kind of its error.
 pub(crate) type Answer = Result<CallReply, BackendErrorKind>;
 
-/// Asks a node for any operation but a watch. The ids of the servers differ, since these are two.
-pub(crate) async fn ask(operation: &Operation, node: &dyn LockBackend) -> Answer {
-    let answer = match operation {
-        Operation::Acquire(claim, options) => node.acquire(claim, *options).await.map(Into::into),
-        Operation::Extend(claim, options) => node.extend(claim, *options).await.map(Into::into),
-        Operation::Release(claim, options) => node.release(claim, *options).await.map(Into::into),
-        Operation::Raise(claim, number) => node.raise(claim, *number).await.map(Into::into),
-        Operation::Inspect { key } => node.inspect(key).await.map(CallReply::Sighted),
-        Operation::Revoke { key, how } => node.revoke(key, how).await.map(CallReply::Sighted),
-        Operation::Hint { key, mode } => node.hint(key, *mode).await.map(CallReply::Waiters),
-        Operation::Refresh { key, entry, locks, choice } => {
-            node.queue_refresh(key, entry, locks, *choice).await.map(CallReply::Refreshed)
-        }
-        Operation::Leave { key, entry, also } => {
-            node.queue_leave(key, entry, also.as_ref()).await.map(CallReply::Waiters)
-        }
-        other => panic!("{other:?}"),
-    };
+/// Asks a node. The ids of the servers differ, since these are two.
+pub(crate) async fn ask(operation: &Operation, node: &Arc<impl LockBackend + ?Sized>) -> Answer {
+    let answer = asked(node, operation.clone()).await;
     answer.map_err(|error| error.kind()).map(|mut reply| {
         if let CallReply::Voted(reply) = &mut reply {
             reply.server = None;

@@ -1,6 +1,5 @@
 //! Where code of users meets ours: backends, runtimes, recorders, and futures that are dropped.
 
-mod async_methods;
 mod cancel_safety;
 mod going_away;
 mod inside_begin;

@@ -199,10 +199,5 @@ fn tell_settled(
     let vote = if latency > limit { "silent" } else { vote };
     let (node, operation) = (attempt.cluster().nodes.name(tag.node), tag.kind.name());
     telemetry::call_settled(node, operation, vote, Some(latency), error.as_ref());
-    match (change, &error) {
-        (Change::None, _) => {}
-        (Change::Recovers { after }, _) => telemetry::node_recovered(node, operation, after),
-        (Change::Fails, Some(error)) => telemetry::node_failing(node, operation, error),
-        (Change::Fails, None) => telemetry::node_silent(node, operation, latency),
-    }
+    attempt.cluster().nodes.tell_change(tag, change, error.as_ref());
 }

@@ -172,7 +172,7 @@ impl Lease {
         &self.attempt
     }
 
-    pub(crate) fn cluster(&self) -> &Cluster {
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
         self.attempt.cluster()
     }
 

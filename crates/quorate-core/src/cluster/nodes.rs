@@ -1,6 +1,6 @@
 //! The configured nodes, and the knowledge of each.
 //!
-//! [`Nodes::begin`] is the one place where a call of an attempt or a wait is handed to a backend, and
+//! [`Nodes::begin`] is the one place where a call is handed to a backend, and
 //! [`Nodes::settled`] the one where its result comes back. Between them they keep the health of the node, and
 //! which server it is. None of it decides a vote, with one exception (Q6): once two nodes are known to be one
 //! server, neither votes.
@@ -86,10 +86,6 @@ impl Nodes {
 
     pub(crate) fn name(&self, id: NodeId) -> &Arc<str> {
         &self.nodes[id.index()].name
-    }
-
-    pub(crate) fn backend(&self, id: NodeId) -> &Arc<dyn LockBackend> {
-        &self.nodes[id.index()].backend
     }
 
     pub(crate) fn can(&self, id: NodeId, capabilities: Capabilities) -> bool {
@@ -238,13 +234,16 @@ impl Nodes {
             let text = format!("this is the same server as {}", self.nodes[twin].name);
             result = Err(BackendError::new(BackendErrorKind::Identity, text));
         }
+        let sign = Sign::of(tag.kind, &result);
         health.settled(tag.kind, &result, now);
+        let says_nothing =
+            tag.kind == CallKind::Question && matches!(sign, Sign::Refusal | Sign::Nothing);
         let change = match &result {
-            _ if tag.kind.is_extra() => Change::None,
+            _ if tag.kind.is_extra() || says_nothing => Change::None,
             Ok(_) => health.note_answer(now),
             Err(error) => health.note_failure(Silence::Failed(error.clone()), now),
         };
-        let is_back = !matches!(Sign::of(tag.kind, &result), Sign::Silence | Sign::Nothing);
+        let is_back = !matches!(sign, Sign::Silence | Sign::Nothing);
         let await_back = if is_back { std::mem::take(&mut health.await_back) } else { Vec::new() };
         Settled { result, change, await_back }
     }
@@ -263,25 +262,19 @@ impl Nodes {
         (answers, answered, failure)
     }
 
-    /// Notes the result of a question that is no call of an attempt or a wait; `None` without a reply.
-    pub(crate) fn note_asked<T>(
-        &self,
-        id: NodeId,
-        reply: Option<&Result<T, BackendError>>,
-        now: Instant,
-    ) {
-        let sign = reply.map_or(Sign::Silence, |reply| Sign::of(CallKind::Acquire, reply));
-        self.health(id).note_asked(sign, now);
-    }
-
-    /// Notes that a node has answered a question which counts for nothing else.
-    pub(crate) fn note_connected<T>(&self, id: NodeId, reply: &Result<T, BackendError>) {
-        self.health(id).note_connected(Sign::of(CallKind::Waiting, reply));
-    }
-
     /// Notes a node timeout without a reply.
     pub(crate) fn note_silent(&self, id: NodeId, now: Instant) -> Change {
-        self.health(id).note_failure(Silence::NoReply, now)
+        self.health(id).note_silent(now)
+    }
+
+    /// Emits an event if a call that has settled shows that its node fails, or has recovered.
+    pub(crate) fn tell_change(&self, tag: &Tag, change: Change, error: Option<&BackendError>) {
+        let (node, operation) = (self.name(tag.node), tag.kind.name());
+        match (change, error) {
+            (Change::Recovers { after }, _) => telemetry::node_recovered(node, operation, after),
+            (Change::Fails, Some(error)) => telemetry::node_failing(node, operation, error),
+            (Change::Fails | Change::None, _) => {}
+        }
     }
 
     /// Notifies the attempt at `slot` when this node answers again.
@@ -394,10 +387,7 @@ pub(crate) fn outcome(result: CallResult) -> Outcome<BackendError, Option<Holder
             Vote::Refused if reply.is_marked => Outcome::Marked(reply.holder),
             Vote::Refused => Outcome::Refused(reply.holder),
         },
-        Ok(_) => {
-            let text = "the backend gave the answer to another question";
-            Outcome::Failed(BackendError::new(BackendErrorKind::Protocol, text))
-        }
+        Ok(_) => Outcome::Failed(BackendError::mixed_up()),
         Err(error) if error.is_not_sent() => Outcome::NotSent(error),
         Err(error) if is_unanswered(&error) => Outcome::Lost(error),
         Err(error) => Outcome::Failed(error),

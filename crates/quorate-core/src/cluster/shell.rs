@@ -152,7 +152,7 @@ impl<A: Actor> Shell<A> {
         Some(shell)
     }
 
-    pub(crate) fn cluster(&self) -> &Cluster {
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 

@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 
 use crate::algorithm::fence::FencingToken;
@@ -15,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::error::{ExtendError, LeaseEnd, ReleaseError, Stopped};
 use crate::manager::detached::DetachedLock;
 use crate::resource::{Key, Label};
-use crate::seam::backend::{Capabilities, Claim, Holder, Mode, Revoke};
+use crate::seam::backend::{Capabilities, Claim, Holder, Mode, Operation, Revoke};
 use crate::telemetry;
 
 /// A lock that is held until [`valid_until`](Self::valid_until).
@@ -323,15 +322,17 @@ impl LockGuard {
 ///
 /// A revoke compares and leaves the ttl. Over a pool it could reach the node before the extension, which would then find
 /// another value: none is sent.
-async fn mark(cluster: &Cluster, claim: &Claim, ran: &Range<Duration>) {
+async fn mark(cluster: &Arc<Cluster>, claim: &Claim, ran: &Range<Duration>) {
     let (nodes, needed) = (&cluster.nodes, Capabilities::ORDERED | Capabilities::REVOKE);
     let of = [Holder::new(claim.token().as_bytes())];
     let how = &Revoke::replace(claim.token().mark(ran)).of(of);
     let ids = nodes.count().ids().filter(|id| nodes.can(*id, needed));
     let keys = || claim.keys().iter().filter(|_| claim.mode() == Mode::Exclusive);
-    let calls = ids.flat_map(|id| keys().map(move |key| nodes.backend(id).revoke(key, how)));
-    let calls = join_all(calls.map(|call| AssertUnwindSafe(call).catch_unwind()));
-    let _ = cluster.within(cluster.config.default_node_timeout(), calls).await;
+    let revoke = |id, key: &Key| {
+        let revoke = Operation::Revoke { key: key.clone(), how: how.clone() };
+        cluster.answer(id, cluster.ask(id, revoke, cluster.now()))
+    };
+    join_all(ids.flat_map(|id| keys().map(move |key| revoke(id, key)))).await;
 }
 
 impl Drop for LockGuard {

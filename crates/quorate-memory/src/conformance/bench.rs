@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, select};
 use quorate_core::backend::{
     AcquireOptions, Asked, CallReply, CallResult, Capabilities, Claim, Entry, LockBackend,
-    Operation, ReleaseOptions, Ttl, Vote, Watched, ask,
+    Operation, ReleaseOptions, Ttl, Vote, ask,
 };
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
@@ -33,8 +33,6 @@ pub(super) struct Bench<'a> {
     pub(super) testbed: &'a dyn Testbed,
     pub(super) backend: &'a Arc<dyn LockBackend>,
     pub(super) runtime: &'a Arc<dyn Runtime>,
-    /// Whether [`call`](Self::call) goes through `begin`.
-    pub(super) begins: bool,
     pub(super) number: usize,
     /// When the case started. Every key of the case was set later.
     pub(super) started: Instant,
@@ -65,69 +63,39 @@ impl Bench<'_> {
     }
 
     pub(super) async fn acquire(&self, claim: &Claim) -> CallResult {
-        self.call(&acquiring(claim)).await
+        self.begin(&acquiring(claim)).await
     }
 
     pub(super) async fn release(&self, claim: &Claim) -> CallResult {
-        self.call(&releasing(claim)).await
+        self.begin(&releasing(claim)).await
     }
 
-    /// Waits for the notification of a watch.
-    pub(super) async fn notified(&self, watched: Watched) -> Checked {
-        match select(pin!(watched.changed()), self.testbed.pass(LIMIT)).await {
+    /// Waits for the push of a watch or a look.
+    pub(super) async fn notified(&self, asked: Asked) -> Checked {
+        match select(pin!(asked.pushed()), self.testbed.pass(LIMIT)).await {
             Either::Left(_) => Ok(()),
             Either::Right(_) => Err(format!("no notification within {LIMIT:?}")),
         }
     }
 
-    /// Makes a call other than a watch: by the async method, or through `begin`.
-    pub(super) async fn call(&self, operation: &Operation) -> CallResult {
-        let backend = self.backend;
-        Ok(match operation {
-            _ if self.begins => self.begin(operation).await?,
-            Operation::Acquire(claim, options) => backend.acquire(claim, *options).await?.into(),
-            Operation::Extend(claim, options) => backend.extend(claim, *options).await?.into(),
-            Operation::Raise(claim, number) => backend.raise(claim, *number).await?.into(),
-            Operation::Release(claim, options) => backend.release(claim, *options).await?.into(),
-            Operation::Hint { key, mode } => CallReply::Waiters(backend.hint(key, *mode).await?),
-            Operation::Refresh { key, entry, locks, choice } => {
-                CallReply::Refreshed(backend.queue_refresh(key, entry, locks, *choice).await?)
-            }
-            Operation::Leave { key, entry, also } => {
-                CallReply::Waiters(backend.queue_leave(key, entry, also.as_ref()).await?)
-            }
-            Operation::Inspect { key } => CallReply::Sighted(backend.inspect(key).await?),
-            Operation::Revoke { key, how } => CallReply::Sighted(backend.revoke(key, how).await?),
-            Operation::Describe => CallReply::Described(backend.describe().await?.into()),
-            _ => CallReply::ServerId(backend.server_id().await?.map(Arc::from)),
-        })
-    }
-
-    /// Begins a watch, by the async method or through `begin`.
+    /// Begins a watch. Returns whether the key is there.
     pub(super) async fn watch(
         &self,
         key: Key,
         entry: Option<Entry>,
-    ) -> Result<Watched, BackendError> {
-        if !self.begins {
-            return self.backend.watch(&key, entry.as_ref()).await;
-        }
+    ) -> Result<(bool, Asked), BackendError> {
         let mut asked = self.begin(&Operation::Watch { key, entry });
         match (&mut asked).await? {
-            CallReply::Watched(is_held) => Ok(Watched::new(is_held, asked.pushed())),
+            CallReply::Watched(is_held) => Ok((is_held, asked)),
             seen => Err(BackendError::new(BackendErrorKind::Protocol, format!("{seen:?}"))),
         }
     }
 
     /// Begins a call now.
     pub(super) fn begin(&self, operation: &Operation) -> Asked {
-        let (call, asked) = ask(operation.clone(), self.runtime.now());
-        let Err(not_sent) = Arc::clone(self.backend).begin(call, self.runtime) else {
-            return asked;
-        };
-        let (call, asked) = ask(operation.clone(), self.runtime.now());
-        call.answer(Err(not_sent.error().clone()));
-        asked
+        ask(operation.clone(), self.runtime.now(), |call| {
+            Arc::clone(self.backend).begin(call, self.runtime)
+        })
     }
 
     pub(super) async fn is_there(&self, name: &str) -> Result<bool, String> {
@@ -140,8 +108,7 @@ impl Bench<'_> {
         case: &'static str,
         check: impl Future<Output = Checked>,
     ) -> Result<(), Failure> {
-        let way = if self.begins { "through `begin`: " } else { "" };
-        let failure = |seen| Failure { case, detail: format!("{way}{seen}") };
+        let failure = |detail| Failure { case, detail };
         self.clear().await.map_err(failure)?;
         check.await.map_err(failure)?;
         self.clear().await.map_err(failure)

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use quorate_core::backend::{
     AcquireOptions, Asked, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint,
-    Holder, Mode, Operation, ReleaseOptions, Revoke, Ttl, Vote, Watched,
+    Holder, Mode, Operation, ReleaseOptions, Revoke, Ttl, Vote,
 };
 use quorate_core::resource::{Key, Label, Resource, Token};
 use quorate_core::{BackendError, FencingToken, RestartGuard};
@@ -116,7 +116,8 @@ struct Player<'a> {
     bench: &'a Bench<'a>,
     /// The fencing numbers that have a name.
     numbers: HashMap<&'static str, u64>,
-    watches: Vec<Watched>,
+    /// The watches, each with whether its key was there.
+    watches: Vec<(bool, Asked)>,
     /// The last look.
     told: Option<Asked>,
     /// The servers that have replied, without repetitions.
@@ -140,10 +141,10 @@ impl Player<'_> {
             ["restart"] => {}
             ["told"] => {
                 let told = self.told.take().ok_or("nothing was looked at")?;
-                bench.notified(Watched::new(true, told.pushed())).await?;
+                bench.notified(told).await?;
             }
             ["notified"] => self.wait(|_| true).await?,
-            ["expired"] => self.wait(Watched::is_held).await?,
+            ["expired"] => self.wait(|was_there| was_there).await?,
             [what] if !["server", "describe"].contains(&what) => {
                 let value = testbed.value(&self.stored(what)?).await;
                 return Ok(Some(match value {
@@ -189,7 +190,7 @@ impl Player<'_> {
                     Ok(watched) => watched,
                     Err(error) => return Ok(failed(&error)),
                 };
-                let seen = if watched.is_held() { "held" } else { "free" };
+                let seen = if watched.0 { "held" } else { "free" };
                 self.watches.push(watched);
                 return Ok(seen.to_owned());
             }
@@ -208,14 +209,14 @@ impl Player<'_> {
             }
             _ => return Err("this is no step".to_owned()),
         };
+        let asked = bench.begin(&operation);
         let mut result = match operation {
-            // No other way leads to the push.
-            Operation::Look(_) => self.told.insert(bench.begin(&operation)).await,
-            _ => bench.call(&operation).await,
+            Operation::Look(_) => self.told.insert(asked).await,
+            _ => asked.await,
         };
         if sets_a_key(&operation) && result.as_ref().is_err_and(BackendError::is_not_sent) {
             // The node had forgotten its scripts. A second command could come behind a release (C3).
-            result = bench.call(&operation).await;
+            result = bench.begin(&operation).await;
         }
         match result {
             Ok(reply) => self.text(reply, &operation),
@@ -349,9 +350,11 @@ impl Player<'_> {
     }
 
     /// Waits for the watches that fulfil a condition, and ends the others.
-    async fn wait(&mut self, is_meant: impl Fn(&Watched) -> bool) -> Checked {
-        for watched in std::mem::take(&mut self.watches).into_iter().filter(is_meant) {
-            self.bench.notified(watched).await?;
+    async fn wait(&mut self, is_meant: impl Fn(bool) -> bool) -> Checked {
+        for (was_there, watch) in std::mem::take(&mut self.watches) {
+            if is_meant(was_there) {
+                self.bench.notified(watch).await?;
+            }
         }
         Ok(())
     }

@@ -187,11 +187,13 @@ impl Process {
         };
         if let Some(later) = again {
             // Nobody awaits the second reply.
-            let (call, _) = ask(call.operation().clone(), self.runtime.now());
-            let (journey, origin, process) = (Journey::default(), origin.clone(), Arc::clone(self));
-            let sent = self.runtime.now();
-            let request = Request { call, journey, origin, replies: None, sent };
-            self.after(later, move || process.receive(request));
+            let (sent, origin, process) = (self.runtime.now(), origin.clone(), Arc::clone(self));
+            drop(ask(call.operation().clone(), sent, |call| {
+                let journey = Journey::default();
+                let request = Request { call, journey, origin, replies: None, sent };
+                self.after(later, move || process.receive(request));
+                Ok(())
+            }));
         }
         if journey.is_cut {
             result = Err(lost("the connection was lost"));

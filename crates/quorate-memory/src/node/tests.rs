@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt;
 use futures_util::future::{join_all, poll_immediate};
 use quorate_core::backend::{
-    AcquireOptions, Choice, Claim, Entry, ExtendOptions, FenceHint, LockBackend, ReleaseOptions,
-    Vote,
+    AcquireOptions, Asked, CallReply, Choice, Claim, Entry, ExtendOptions, FenceHint, LockBackend,
+    Operation as Called, ReleaseOptions, Vote, ask,
 };
 use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
 
@@ -33,10 +33,30 @@ fn release(sim: &Sim, node: &MemoryNode, claim: &Claim) -> Vote {
     sim.block_on(node.release(claim, ReleaseOptions::default())).unwrap().vote
 }
 
+/// Begins a call.
+fn asked(node: &MemoryNode, operation: Called) -> Asked {
+    let runtime = node.runtime();
+    ask(operation, runtime.now(), |call| Arc::new(node.clone()).begin(call, &runtime))
+}
+
+fn watching(entry: Option<&Entry>) -> Called {
+    Called::Watch { key: key("k"), entry: entry.cloned() }
+}
+
+fn refreshing(entry: &Entry) -> Called {
+    let (entry, locks) = (entry.clone(), Arc::from([key("k")]));
+    Called::Refresh { key: key("k"), entry, locks, choice: Choice::All }
+}
+
+fn leaving(entry: &Entry) -> Called {
+    Called::Leave { key: key("k"), entry: entry.clone(), also: None }
+}
+
 /// Watches a key. Returns whether the push has come.
 fn watch(sim: &Sim, node: &MemoryNode, entry: Option<&Entry>) -> impl FnMut() -> bool + use<> {
-    let watched = sim.block_on(node.watch(&key("k"), entry)).unwrap();
-    let (sim, mut changed) = (sim.clone(), Box::pin(watched.changed()));
+    let mut asked = asked(node, watching(entry));
+    sim.block_on(&mut asked).unwrap();
+    let (sim, mut changed) = (sim.clone(), Box::pin(asked.pushed()));
     move || {
         sim.advance(Duration::ZERO);
         changed.as_mut().now_or_never().is_some()
@@ -160,7 +180,7 @@ fn a_node_that_lacks_an_ability_sends_nothing() {
     let error = sim.block_on(lacking.acquire(&claim(["k"], TTL), fenced)).unwrap_err();
     assert_eq!(error.to_string(), "this node keeps no fencing numbers");
     assert!(error.is_not_sent());
-    let error = sim.block_on(lacking.watch(&key("k"), None)).unwrap_err();
+    let error = sim.block_on(asked(&lacking, watching(None))).unwrap_err();
     assert!(error.is_not_sent() && *sent.lock().unwrap() == 0);
     assert!(lacking.capabilities().contains(Capabilities::ORDERED | Capabilities::GUARD));
     assert!(!lacking.capabilities().contains(Capabilities::QUEUE));
@@ -255,15 +275,16 @@ fn a_push_comes_exactly_when_the_key_was_written_or_has_expired() {
     assert_eq!(acquire(&sim, &node, &theirs), Ok(Vote::Refused));
     assert_eq!(release(&sim, &node, &theirs), Vote::Refused);
     sim.block_on(node.extend(&theirs, ExtendOptions::default())).unwrap();
-    sim.block_on(node.inspect(&key("k"))).unwrap();
+    sim.block_on(asked(&node, Called::Inspect { key: key("k") })).unwrap();
     let shorter = claim_of(1, ["k"], TTL / 2);
     sim.block_on(node.extend(&shorter, ExtendOptions::default())).unwrap();
     assert!(!was_pushed(), "nothing was written");
     sim.advance(MS);
     sim.block_on(node.extend(&ours, ExtendOptions::default())).unwrap();
     assert!(was_pushed(), "an extension writes");
-    let watched = sim.block_on(node.watch(&key("k"), None)).unwrap();
-    sim.block_on(watched.changed());
+    let mut watched = asked(&node, watching(None));
+    sim.block_on(&mut watched).unwrap();
+    sim.block_on(watched.pushed());
     assert_eq!(sim.elapsed(), TTL + MS, "its expiry, by the node's clock");
     for change in
         [MemoryNode::flush, MemoryNode::restart, |node: &MemoryNode| node.put("k", Value::List)]
@@ -304,8 +325,7 @@ fn a_push_is_a_message_that_can_be_late_or_lost() {
 fn the_key_of_an_entry_is_written_once_in_five_seconds_and_ends_with_the_entry() {
     let (sim, node) = world();
     let entry = Entry::new(*b"e1");
-    let refresh =
-        || sim.block_on(node.queue_refresh(&key("k"), &entry, &[key("k")], Choice::All)).unwrap();
+    let refresh = || sim.block_on(asked(&node, refreshing(&entry))).unwrap();
     refresh();
     let names = ["k:quorate:e1", "k:quorate:seen", "k:quorate:waiters"];
     assert_eq!(node.keys(), names.map(|name| name.as_bytes().to_vec()));
@@ -319,7 +339,8 @@ fn the_key_of_an_entry_is_written_once_in_five_seconds_and_ends_with_the_entry()
     refresh();
     assert!(was_pushed());
     let mut was_pushed = watch(&sim, &node, Some(&entry));
-    assert!(!sim.block_on(node.queue_leave(&key("k"), &entry, None)).unwrap());
+    let left = sim.block_on(asked(&node, leaving(&entry)));
+    assert!(matches!(left, Ok(CallReply::Waiters(false))));
     assert!(was_pushed() && node.keys().is_empty());
     refresh();
     sim.advance(Duration::from_secs(10));
@@ -334,34 +355,36 @@ fn what_is_no_wait_queue_is_an_error() {
         [("k:quorate:waiters", Value::List), ("k:quorate:seen", Value::String(b"x".to_vec()))]
     {
         node.put(name, value);
-        let error =
-            sim.block_on(node.queue_refresh(&key("k"), &entry, &[], Choice::All)).unwrap_err();
-        assert_eq!(error.kind(), BackendErrorKind::WrongType);
-        let error = sim.block_on(node.queue_leave(&key("k"), &entry, None)).unwrap_err();
-        assert_eq!(error.kind(), BackendErrorKind::WrongType);
+        for operation in [refreshing(&entry), leaving(&entry)] {
+            let error = sim.block_on(asked(&node, operation)).unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::WrongType);
+        }
         node.expire(name);
     }
 }
 
 #[test]
 fn a_server_id_is_that_of_one_run_of_one_node() {
-    let id = |sim: &Sim, node: &MemoryNode| sim.block_on(node.server_id()).unwrap().unwrap();
+    let id = |sim: &Sim, node: &MemoryNode| match sim.block_on(asked(node, Called::ServerId)) {
+        Ok(CallReply::ServerId(Some(id))) => id,
+        other => panic!("{other:?}"),
+    };
     let sim = Sim::new(7);
     let nodes = MemoryNode::cluster(2, sim.clone());
     let first = id(&sim, &nodes[0]);
     assert_eq!(first, id(&sim, &nodes[0]));
     assert_ne!(first, id(&sim, &nodes[1]));
     nodes[0].inject(Fault::Down);
-    assert!(sim.block_on(nodes[0].server_id()).is_err());
+    assert!(sim.block_on(asked(&nodes[0], Called::ServerId)).is_err());
     nodes[0].heal();
     assert_ne!(first, id(&sim, &nodes[0]));
     let again = Sim::new(7);
     assert_eq!(first, id(&again, &MemoryNode::new("node", again.clone())), "the same seed");
     nodes[1].inject(Fault::NoInfo);
-    let error = sim.block_on(nodes[1].server_id()).unwrap_err();
+    let error = sim.block_on(asked(&nodes[1], Called::ServerId)).unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Permission);
     nodes[1].inject(Fault::Flapping);
-    let ids: Vec<String> = (0..8).map(|_| id(&sim, &nodes[1])).collect();
+    let ids: Vec<Arc<str>> = (0..8).map(|_| id(&sim, &nodes[1])).collect();
     assert!(ids.iter().any(|id| *id != ids[0]), "{ids:?}");
 }
 

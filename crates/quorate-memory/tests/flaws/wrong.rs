@@ -1,6 +1,5 @@
 //! Wrong backends over a right node.
 
-use std::future::pending;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,12 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{
-    AcquireOptions, Call, Capabilities, Choice, Claim, Description, Entry, ExtendOptions, Leaves,
-    LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply, Revoke, Sighting, Ttl,
-    Vote, Watched, ask,
+    AcquireOptions, Asked, Call, CallReply, CallResult, Capabilities, Choice, Claim, Entry,
+    ExtendOptions, Leaves, LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply,
+    Revoke, Sighting, Ttl, Vote, ask,
 };
 use quorate_core::resource::{Key, Token};
 use quorate_core::{BackendError, BackendErrorKind, FencingToken, Runtime};
+use quorate_memory::conformance::Testbed as _;
 use quorate_memory::{MemoryNode, Value};
 
 use crate::list::Flaw;
@@ -202,8 +202,94 @@ impl LockBackend for Wrong {
         }
     }
 
+    async fn perform(&self, call: &Call) -> CallResult {
+        let operation = call.operation();
+        match operation {
+            Operation::Raise(claim, number) => Ok(self.raise(claim, *number).await?.into()),
+            Operation::Revoke { key, how } => self.revoke(key, how).await,
+            Operation::Refresh { key, entry, locks, choice } => {
+                Ok(CallReply::Refreshed(self.refresh(key, entry, locks, *choice).await?))
+            }
+            Operation::Leave { key, entry, also } => {
+                let also = also.clone().filter(|_| !self.is(Flaw::LeavesAlone));
+                self.leave(key, entry, also).await
+            }
+            Operation::ServerId if self.is(Flaw::ServerIdChanges) => {
+                self.node.restart();
+                self.ask(Operation::ServerId).await
+            }
+            Operation::Hint { key, .. } if self.is(Flaw::HintCountsReaders) => {
+                self.ask(Operation::Hint { key: key.clone(), mode: Mode::Exclusive }).await
+            }
+            _ => Ok(self.shown(self.ask(operation.clone()).await?)),
+        }
+    }
+
+    /// Most flaws are those of the methods. Without one, and for what is watched, the node begins
+    /// the calls.
+    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
+        let node = Arc::new(self.node.clone());
+        match (self.flaw, call.operation()) {
+            (Flaw::HintOvertakes, Operation::Hint { .. }) => {
+                return Arc::new(self.node.unordered()).begin(call, runtime);
+            }
+            (Flaw::LosesExtensions, Operation::Extend(..)) => return Ok(()),
+            (Flaw::NeverPushes | Flaw::EveryWatchedKeyIsFree, Operation::Watch { .. }) => {
+                runtime.spawn(Box::pin(async move { self.watch(call).await }));
+                return Ok(());
+            }
+            (_, Operation::Watch { .. } | Operation::Look(_))
+            | (Flaw::None | Flaw::HintOvertakes | Flaw::LosesExtensions | Flaw::Reorders, _) => {}
+            (Flaw::GivesUpTheNextCall, operation) => {
+                if self.is_given_up.swap(false, Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let asked = ask(operation.clone(), runtime.now(), |call| node.begin(call, runtime));
+                runtime.spawn(Box::pin(async move {
+                    let answered = match select(asked, pin!(call.given_up())).await {
+                        Either::Left((result, _)) => Some(result),
+                        Either::Right(_) => None,
+                    };
+                    match answered {
+                        Some(result) => call.answer(result),
+                        None => self.is_given_up.store(true, Ordering::Relaxed),
+                    }
+                }));
+                return Ok(());
+            }
+            _ => {
+                runtime.spawn(Box::pin(async move {
+                    let result = match call.operation() {
+                        Operation::Acquire(claim, options) => {
+                            self.acquire(claim, *options).await.map(Into::into)
+                        }
+                        Operation::Extend(claim, options) => {
+                            self.extend(claim, *options).await.map(Into::into)
+                        }
+                        Operation::Release(claim, options) => {
+                            self.release(claim, *options).await.map(Into::into)
+                        }
+                        _ => self.perform(&call).await,
+                    };
+                    call.answer(result);
+                }));
+                return Ok(());
+            }
+        }
+        node.begin(call, runtime)
+    }
+}
+
+/// What is no method of a backend.
+impl Wrong {
+    /// What the right node answers.
+    fn ask(&self, operation: Operation) -> Asked {
+        let runtime = self.node.runtime();
+        ask(operation, runtime.now(), |call| Arc::new(self.node.clone()).begin(call, &runtime))
+    }
+
     async fn raise(&self, claim: &Claim, number: FencingToken) -> Result<Reply, BackendError> {
-        let reply = self.node.raise(claim, number).await?;
+        let reply = self.ask(Operation::Raise(claim.clone(), number)).voted().await?;
         let (_, theirs, free) = self.sorted(claim);
         let is_ours = theirs.is_empty() && free.is_empty();
         if self.is(Flaw::RaisesWithoutTheKey) && !is_ours || self.is(Flaw::RaiseLowers) && is_ours {
@@ -213,18 +299,19 @@ impl LockBackend for Wrong {
         Ok(reply)
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        let mut seen = self.node.inspect(key).await?;
-        if self.is(Flaw::InspectionHidesTheTtl) {
-            seen.iter_mut().for_each(|seen| seen.time_left = None);
+    /// What a wrong node shows of an answer.
+    fn shown(&self, mut answer: CallReply) -> CallReply {
+        match (self.flaw, &mut answer) {
+            (Flaw::InspectionHidesTheTtl, CallReply::Sighted(Some(seen))) => seen.time_left = None,
+            (Flaw::HidesReaders, CallReply::Sighted(Some(seen))) => seen.readers.clear(),
+            (Flaw::HidesTheQuarantine, CallReply::Described(told)) => told.quarantine_left = None,
+            (Flaw::NobodyWaits, CallReply::Waiters(is_any)) => *is_any = false,
+            _ => {}
         }
-        if self.is(Flaw::HidesReaders) {
-            seen.iter_mut().for_each(|seen| seen.readers.clear());
-        }
-        Ok(seen)
+        answer
     }
 
-    async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
+    async fn revoke(&self, key: &Key, how: &Revoke) -> CallResult {
         let token = Token::draw(|_| Ok(())).unwrap();
         let mut done = how.clone();
         match self.flaw {
@@ -235,14 +322,18 @@ impl LockBackend for Wrong {
             Flaw::RevokesAnyHolder => done.of = None,
             _ => {}
         }
-        let found = self.node.revoke(key, &done).await?;
+        let found = self.ask(Operation::Revoke { key: key.clone(), how: done }).await?;
         match (self.flaw, &how.leaves, &found) {
-            (Flaw::RevokeSetsANewTtl, Leaves::Value(token), Some(_)) => {
+            (Flaw::RevokeSetsANewTtl, Leaves::Value(token), CallReply::Sighted(Some(_))) => {
                 let ttl = Ttl::try_from(Duration::from_secs(90)).unwrap();
                 let claim = Claim::new([key.clone()], token.clone(), ttl);
                 self.node.extend(&claim, ExtendOptions::default()).await?;
             }
-            (Flaw::RevokesKeysWithoutExpiry, _, Some(Sighting { time_left: None, .. })) => {
+            (
+                Flaw::RevokesKeysWithoutExpiry,
+                _,
+                CallReply::Sighted(Some(Sighting { time_left: None, .. })),
+            ) => {
                 self.node.expire(key.as_bytes());
             }
             _ => {}
@@ -250,40 +341,24 @@ impl LockBackend for Wrong {
         Ok(found)
     }
 
-    async fn describe(&self) -> Result<Description, BackendError> {
-        let mut told = self.node.describe().await?;
-        if self.is(Flaw::HidesTheQuarantine) {
-            told.quarantine_left = None;
+    /// Never pushes, or says of each key that it is free.
+    async fn watch(&self, call: Call) {
+        let push = call.push();
+        let mut asked = self.ask(call.operation().clone());
+        let answer = (&mut asked).await;
+        if self.is(Flaw::NeverPushes) {
+            call.answer(answer);
+            return push.given_up().await;
         }
-        Ok(told)
+        call.answer(answer.map(|_| CallReply::Watched(false)));
+        select(pin!(asked.pushed()), pin!(push.given_up())).await;
     }
 
-    async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        if self.is(Flaw::ServerIdChanges) {
-            self.node.restart();
-        }
-        self.node.server_id().await
-    }
-
-    async fn hint(&self, key: &Key, mode: Mode) -> Result<bool, BackendError> {
-        let mode = if self.is(Flaw::HintCountsReaders) { Mode::Exclusive } else { mode };
-        Ok(self.node.hint(key, mode).await? && !self.is(Flaw::NobodyWaits))
-    }
-
-    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        let watched = self.node.watch(key, entry).await?;
-        Ok(match self.flaw {
-            Flaw::NeverPushes => Watched::new(watched.is_held(), pending()),
-            Flaw::EveryWatchedKeyIsFree => Watched::new(false, watched.changed()),
-            _ => watched,
-        })
-    }
-
-    async fn queue_refresh(
+    async fn refresh(
         &self,
         key: &Key,
         entry: &Entry,
-        locks: &[Key],
+        locks: &Arc<[Key]>,
         choice: Choice,
     ) -> Result<Refreshed, BackendError> {
         let known = self.entries.lock().unwrap().clone();
@@ -292,16 +367,26 @@ impl LockBackend for Wrong {
         if is_new {
             self.entries.lock().unwrap().push(this);
         }
+        let refresh = async |entry: &Entry| {
+            let (key, entry, locks) = (key.clone(), entry.clone(), Arc::clone(locks));
+            match self.ask(Operation::Refresh { key, entry, locks, choice }).await? {
+                CallReply::Refreshed(refreshed) => Ok(refreshed),
+                other => panic!("{other:?}"),
+            }
+        };
         match self.flaw {
-            Flaw::RefreshGoesToTheEnd => drop(self.node.queue_leave(key, entry, None).await?),
+            Flaw::RefreshGoesToTheEnd => {
+                let (key, entry) = (key.clone(), entry.clone());
+                drop(self.ask(Operation::Leave { key, entry, also: None }).await?);
+            }
             Flaw::EntriesNeverExpire => {
                 for (_, entry) in known.iter().filter(|(queue, _)| queue == key) {
-                    self.node.queue_refresh(key, entry, locks, choice).await?;
+                    refresh(entry).await?;
                 }
             }
             _ => {}
         }
-        let mut refreshed = self.node.queue_refresh(key, entry, locks, choice).await?;
+        let mut refreshed = refresh(entry).await?;
         let is_there = |key: &Key| self.node.get(key.as_bytes()).is_some();
         match self.flaw {
             Flaw::JoinsInFront if is_new => {
@@ -322,51 +407,15 @@ impl LockBackend for Wrong {
         Ok(refreshed)
     }
 
-    async fn queue_leave(
-        &self,
-        key: &Key,
-        entry: &Entry,
-        also: Option<&Entry>,
-    ) -> Result<bool, BackendError> {
-        let also = also.filter(|_| !self.is(Flaw::LeavesAlone));
-        self.entries.lock().unwrap().retain(|(_, known)| known != entry && Some(known) != also);
-        let is_left = self.node.queue_leave(key, entry, also).await?;
+    async fn leave(&self, key: &Key, entry: &Entry, also: Option<Entry>) -> CallResult {
+        let is_left = |known: &Entry| known == entry || Some(known) == also.as_ref();
+        self.entries.lock().unwrap().retain(|(_, known)| !is_left(known));
+        let (own, also) = (entry.clone(), also.clone());
+        let answer = self.ask(Operation::Leave { key: key.clone(), entry: own, also }).await?;
         if self.is(Flaw::LeaveKeepsTheKeyOfTheEntry) {
             let own = [key.as_bytes(), b":quorate:", entry.as_bytes()].concat();
             self.node.put(own, Value::String(Vec::new()));
         }
-        Ok(is_left)
-    }
-
-    /// Most flaws are those of the methods. Here, the node begins the calls.
-    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
-        let node = Arc::new(self.node.clone());
-        match (self.flaw, call.operation()) {
-            (Flaw::HintOvertakes, Operation::Hint { .. }) => {
-                return Arc::new(self.node.unordered()).begin(call, runtime);
-            }
-            (Flaw::LosesExtensions, Operation::Extend(..)) => return Ok(()),
-            (_, Operation::Watch { .. }) => {}
-            (Flaw::GivesUpTheNextCall, operation) => {
-                if self.is_given_up.swap(false, Ordering::Relaxed) {
-                    return Ok(());
-                }
-                let (inner, asked) = ask(operation.clone(), runtime.now());
-                node.begin(inner, runtime)?;
-                runtime.spawn(Box::pin(async move {
-                    let answered = match select(asked, pin!(call.given_up())).await {
-                        Either::Left((result, _)) => Some(result),
-                        Either::Right(_) => None,
-                    };
-                    match answered {
-                        Some(result) => call.answer(result),
-                        None => self.is_given_up.store(true, Ordering::Relaxed),
-                    }
-                }));
-                return Ok(());
-            }
-            _ => {}
-        }
-        node.begin(call, runtime)
+        Ok(answer)
     }
 }

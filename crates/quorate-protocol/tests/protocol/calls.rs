@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use quorate_core::BackendError;
 use quorate_core::backend::{
-    AcquireOptions, CallReply, CallResult, Claim, LockBackend, Mode, Operation, ReleaseOptions,
-    Reply, Ttl, Vote, ask,
+    AcquireOptions, Asked, CallReply, CallResult, Claim, LockBackend, Mode, Operation,
+    ReleaseOptions, Reply, Ttl, Vote, ask,
 };
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::TokioRuntime;
@@ -95,10 +95,24 @@ pub(crate) fn hint(name: &str) -> Operation {
 
 /// Begins a call. Dropping the future gives it up.
 pub(crate) fn begin(node: &Node, operation: Operation) -> BoxFuture<'static, CallResult> {
-    let (call, asked) = ask(operation, Instant::now());
-    match Arc::clone(node).begin(call, &TokioRuntime::new()) {
-        Ok(()) => asked.boxed(),
-        Err(not_sent) => futures_util::future::ready(Err(not_sent.error().clone())).boxed(),
+    asked(node, operation).boxed()
+}
+
+/// The same, with the push that may follow.
+pub(crate) fn asked(node: &Node, operation: Operation) -> Asked {
+    ask(operation, Instant::now(), |call| Arc::clone(node).begin(call, &TokioRuntime::new()))
+}
+
+pub(crate) fn watching(name: &str) -> Operation {
+    Operation::Watch { key: key(name), entry: None }
+}
+
+/// Whether a key is there, and the watch of it.
+pub(crate) async fn watch(node: &Node, name: &str) -> Result<(bool, Asked), BackendError> {
+    let mut asked = asked(node, watching(name));
+    match (&mut asked).await? {
+        CallReply::Watched(is_there) => Ok((is_there, asked)),
+        other => panic!("{other:?}"),
     }
 }
 

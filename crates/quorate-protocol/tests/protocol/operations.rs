@@ -101,7 +101,8 @@ async fn each_vote_says_which_server_replied() {
     let released = node.release(&claim, ReleaseOptions::default()).await.unwrap().server;
     let servers = [acquired, extended, released];
     assert_eq!(servers.each_ref().map(Option::as_deref), [Some("abc"); 3]);
-    assert_eq!(node.server_id().await.unwrap().as_deref(), Some("abc"));
+    let told = begin(&node, Operation::ServerId).await;
+    assert!(matches!(told, Ok(CallReply::ServerId(Some(id))) if &*id == "abc"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -280,7 +280,8 @@ async fn a_forbidden_info_is_no_server_id_and_a_forbidden_hint_is_asked_once() {
     let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();
     let seen = (acquired.vote, acquired.server, acquired.is_nameless);
     assert_eq!(seen, (Vote::Granted, None, true));
-    assert_eq!(node.server_id().await.unwrap_err().kind(), BackendErrorKind::Permission);
+    let asked = begin(&node, Operation::ServerId).await;
+    assert_eq!(asked.unwrap_err().kind(), BackendErrorKind::Permission);
     let (fake, node) = server("", &["EXISTS"]);
     for is_not_sent in [false, true, true] {
         let error = begin(&node, hint("k")).await.unwrap_err();

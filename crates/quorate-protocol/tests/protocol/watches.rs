@@ -1,30 +1,29 @@
 //! Watches: the second connection, its pushes and its end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use quorate_core::backend::{AcquireOptions, Entry, LockBackend, Vote};
+use quorate_core::backend::{AcquireOptions, CallReply, Entry, LockBackend, Operation, Vote};
 use quorate_protocol::{Push, Value};
 use tokio::time::{sleep, timeout};
 
-use crate::calls::{TICK, TTL, begin, claim, hint, key, on, pair, runtime};
+use crate::calls::{TICK, TTL, asked, begin, claim, hint, key, on, pair, runtime, watch, watching};
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_registered_before_the_key_is_read() {
     let (fake, node) = pair();
-    let _other = node.watch(&key("other"), None).await.unwrap();
+    let _other = watch(&node, "other").await.unwrap();
     fake.hold(true);
-    let lock = key("k");
-    let mut watch = node.watch(&lock, None);
-    assert!(watch.as_mut().now_or_never().is_none());
+    let mut asked = asked(&node, watching("k"));
+    assert!((&mut asked).now_or_never().is_none());
     sleep(TICK).await;
     // The node has read the key, which then changes; the push overtakes the reply in the client.
     fake.push(Push::Key(b"k".to_vec()));
     fake.settle();
-    let watched = watch.await.unwrap();
-    assert!(watched.is_held());
-    timeout(TTL, watched.changed()).await.expect("the push was missed");
+    assert!(matches!((&mut asked).await, Ok(CallReply::Watched(true))));
+    timeout(TTL, asked.pushed()).await.expect("the push was missed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,7 +36,7 @@ async fn a_push_is_about_its_key_or_about_all() {
     ] {
         let mut changed = Vec::new();
         for name in ["a", "b"] {
-            changed.push(Box::pin(node.watch(&key(name), None).await.unwrap().changed()));
+            changed.push(Box::pin(watch(&node, name).await.unwrap().1.pushed()));
         }
         fake.push(push.clone());
         let is_told = changed.iter_mut().map(|changed| changed.now_or_never().is_some());
@@ -52,7 +51,7 @@ async fn a_flush_that_is_not_pushed_ends_a_watch_all_the_same() {
         let (fake, node) = pair();
         fake.set(|state| state.misses_flushes = misses_flushes);
         for _ in 0..3 {
-            let changed = node.watch(&key("k"), None).await.unwrap().changed();
+            let changed = watch(&node, "k").await.unwrap().1.pushed();
             let told = timeout(Duration::from_secs(3), changed).await;
             assert_eq!(told.is_ok(), misses_flushes);
         }
@@ -63,17 +62,18 @@ async fn a_flush_that_is_not_pushed_ends_a_watch_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn there_is_one_connection_for_commands_and_one_for_watches() {
     let (fake, node) = on(|parts| (parts[1] == "free").then_some(Value::Nil));
-    let keys = ["a", "b", "c", "d"].map(key);
+    let keys = ["a", "b", "c", "d"];
     // All at once, while there is no connection yet.
-    let watched = join_all(keys.iter().map(|key| node.watch(key, None))).await;
+    let watched = join_all(keys.map(|key| watch(&node, key))).await;
     assert_eq!(fake.connects(), 1);
     node.acquire(&claim(&["a"]), AcquireOptions::default()).await.unwrap();
-    let clone = (*node).clone();
-    let _e = clone.watch(&key("e"), None).await.unwrap();
-    assert!(!clone.watch(&key("free"), None).await.unwrap().is_held());
+    let clone = Arc::new((*node).clone());
+    let _e = watch(&clone, "e").await.unwrap();
+    assert!(!watch(&clone, "free").await.unwrap().0);
     assert_eq!(fake.connects(), 2, "a second watch connection was made though one is there");
     let entry = Entry::new(*b"e1");
-    let _entry = clone.watch(&key("k"), Some(&entry)).await.unwrap();
+    let watched_entry = Operation::Watch { key: key("k"), entry: Some(entry) };
+    begin(&clone, watched_entry).await.unwrap();
     assert_eq!(fake.keys().last().unwrap(), "k:quorate:e1");
     drop(watched);
 }
@@ -85,7 +85,7 @@ async fn the_end_of_the_connection_tells_every_watch() {
         let (fake, node) = pair();
         let mut changed = Vec::new();
         for name in ["a", "b"] {
-            changed.push(Box::pin(node.watch(&key(name), None).await.unwrap().changed()));
+            changed.push(Box::pin(watch(&node, name).await.unwrap().1.pushed()));
         }
         assert!(changed.iter_mut().all(|one| one.now_or_never().is_none()));
         if is_silent {
@@ -95,7 +95,7 @@ async fn the_end_of_the_connection_tells_every_watch() {
         }
         timeout(TTL, join_all(changed)).await.expect("no push can come");
         // The next watch makes a new connection.
-        assert!(node.watch(&key("a"), None).await.unwrap().is_held());
+        assert!(watch(&node, "a").await.unwrap().0);
         assert_eq!(fake.connects(), 2);
     }
 }
@@ -104,16 +104,16 @@ async fn the_end_of_the_connection_tells_every_watch() {
 fn the_end_of_the_runtime_tells_every_watch() {
     let (one, other) = (runtime(), runtime());
     let (_, node) = one.block_on(async { pair() });
-    let watched = one.block_on(async { node.watch(&key("a"), None).await.unwrap() });
+    let watched = one.block_on(async { watch(&node, "a").await.unwrap() });
     drop(one);
-    other.block_on(async { timeout(TTL, watched.changed()).await }).expect("no push can come");
+    other.block_on(async { timeout(TTL, watched.1.pushed()).await }).expect("no push can come");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_connection_is_closed_when_nobody_waits() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (fake, node) = pair();
-    let watched = node.watch(&key("k"), None).await.unwrap();
+    let watched = watch(&node, "k").await.unwrap();
     sleep(3 * MINUTE).await;
     assert!(fake.is_connected(), "there is a watch");
     drop(watched);
@@ -121,7 +121,7 @@ async fn a_watch_connection_is_closed_when_nobody_waits() {
     assert!(fake.is_connected());
     sleep(MINUTE).await;
     assert!(!fake.is_connected());
-    assert!(node.watch(&key("k"), None).await.unwrap().is_held());
+    assert!(watch(&node, "k").await.unwrap().0);
     assert_eq!(fake.connects(), 2);
 }
 
@@ -129,7 +129,7 @@ async fn a_watch_connection_is_closed_when_nobody_waits() {
 async fn both_connections_of_a_node_that_is_dropped_are_closed() {
     let (fake, node) = pair();
     assert!(begin(&node, hint("k")).await.is_ok());
-    drop(node.watch(&key("k"), None).await.unwrap());
+    drop(watch(&node, "k").await.unwrap());
     assert_eq!((fake.connects(), fake.is_connected()), (2, true));
     drop(node);
     sleep(TICK).await;
@@ -146,7 +146,7 @@ async fn a_server_or_a_connection_without_pushes_watches_nothing() {
     let (fake, node) = pair();
     fake.set(|state| state.is_resp2 = true);
     for node in [&other, &node] {
-        let error = node.watch(&key("k"), None).await.unwrap_err();
+        let error = watch(node, "k").await.unwrap_err();
         assert!(error.is_not_sent() && error.to_string().contains("RESP3"), "{error}");
         assert!(error.is_lack(), "so that a waiter asks the gate again and again");
     }

@@ -1,20 +1,19 @@
 //! Q1–Q6, on managers. The bare rule is tested where it stands, in `quorate-core`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use quorate_core::backend::Capabilities;
+use quorate_core::backend::CallReply;
 use quorate_core::error::Answer;
 use quorate_core::{
-    AdoptError, BackendError, BackendErrorKind, BuildError, ExtendError, LockBackend, LockError,
-    LockManager, ReleaseError, Runtime as _,
+    AdoptError, BackendErrorKind, BuildError, ExtendError, LockBackend, LockError, LockManager,
+    ReleaseError, Runtime as _,
 };
 use quorate_memory::{Fault, Value};
-use quorate_protocol::error_of_reply;
 
-use crate::backends::{Begins, Odd, begin};
+use crate::backends::{Begins, asked, begin};
 use crate::world::{MS, SECOND, World, failing, failure_of};
 
 #[test]
@@ -214,14 +213,26 @@ fn q6_an_address_is_asked_again_which_server_it_is_after_an_error_of_its_connect
         let world = World::new(3);
         let is_moved = Arc::<AtomicBool>::default();
         let [first, second, third] = [0, 1, 2].map(|at| world.nodes[at].clone());
-        let (moved, one) = (Arc::clone(&is_moved), Odd::new(&first));
-        let other = Odd::leading_to(move || match moved.load(Ordering::Relaxed) {
-            false => second.clone(),
-            true => first.clone(),
+        let moves = [false, true, false];
+        let nodes = [first.clone(), second, third].into_iter().zip(moves).map(|(node, moves)| {
+            let (is_moved, first) = (Arc::clone(&is_moved), first.clone());
+            Begins::new(&node, move |node, call, runtime| {
+                let node = if moves && is_moved.load(Ordering::Relaxed) { &first } else { node };
+                if call.asks_server() {
+                    return begin(node, call, runtime);
+                }
+                let asked = asked(node, call.operation().clone());
+                runtime.spawn(Box::pin(async move {
+                    let mut answer = asked.await;
+                    if let Ok(CallReply::Voted(reply)) = &mut answer {
+                        reply.server = None;
+                    }
+                    call.answer(answer);
+                }));
+                Ok(())
+            })
         });
-        let nodes = [one, other, Odd::new(&third)];
-        let manager =
-            world.over(nodes.map(|node| node.able(Capabilities::SERVER_ID).without_server()));
+        let manager = world.over(nodes.collect::<Vec<_>>());
         world.run(world.lock(&manager).release()).unwrap();
         world.inject(1..2, error.clone());
         world.run(world.lock(&manager).release()).unwrap();
@@ -242,48 +253,4 @@ fn q6_one_address_twice_is_refused() {
     let nodes = [world.nodes[0].clone(), world.nodes[0].clone()];
     let built = LockManager::builder(nodes).runtime(world.sim.clone()).build();
     assert_eq!(built.err(), Some(BuildError::DuplicateNode { name: "memory-1".to_owned() }));
-}
-
-/// Nodes that answer the question for their server id with an error. One that may not say it votes, and is asked once.
-/// One that fails to say it does not vote, and is asked again.
-#[test]
-fn q6_a_node_that_fails_to_say_who_it_is_does_not_vote_and_is_asked_again() {
-    for (reply, votes) in
-        [("NOPERM no permission to run INFO", true), ("ERR the proxy has a bad day", false)]
-    {
-        let world = World::new(1);
-        let asked = Arc::<AtomicUsize>::default();
-        let counted = Arc::clone(&asked);
-        let secretive = Odd::new(&world.nodes[0]).able(Capabilities::SERVER_ID).without_server();
-        let manager = world.over([secretive.before(move |method| {
-            let is_asked = method == "server_id";
-            counted.fetch_add(usize::from(is_asked), Ordering::Relaxed);
-            let answer = if is_asked { Err(error_of_reply(reply)) } else { Ok(()) };
-            Box::pin(async { answer })
-        })]);
-        for round in 1..4 {
-            assert_eq!(world.try_lock(&manager).is_ok(), votes);
-            world.catch_up();
-            assert_eq!(asked.load(Ordering::Relaxed), if votes { 1 } else { round });
-        }
-    }
-}
-
-/// The queue of the third is full: no acquire is sent, and nothing else is answered.
-#[test]
-fn q6_an_acquire_that_was_not_sent_waits_for_no_server_id() {
-    let world = World::new(3);
-    let told = |node| Odd::new(node).able(Capabilities::SERVER_ID);
-    let mut told: Vec<Odd> = world.nodes.iter().map(told).collect();
-    told[2] = told[2].clone().before(|method| match method {
-        "server_id" => Box::pin(std::future::pending()),
-        _ => Box::pin(async {
-            let why = "too many acquires wait for this node";
-            Err(BackendError::new(BackendErrorKind::Connection, why).not_sent())
-        }),
-    });
-    let manager = world.over(told);
-    world.run(world.lock(&manager).release()).unwrap();
-    // There is nothing to release at the third node, and nothing in flight.
-    assert!(world.run(manager.close(Duration::ZERO)).is_clean());
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use quorate_core::algorithm::lease::SafetyMargin;
-use quorate_core::backend::{Call, CallResult, Drift, Operation, Ttl, ask};
+use quorate_core::backend::{Call, CallResult, Drift, Operation, Ttl};
 use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, Runtime};
 use quorate_memory::Fault;
 
-use crate::backends::{Begins, Odd, begin};
+use crate::backends::{Begins, Odd, asked, begin};
 use crate::world::{MS, Paused, SECOND, World};
 
 #[test]
@@ -131,9 +131,7 @@ fn t2_a_lease_that_a_look_has_found_to_be_over_is_not_renewed_by_replies_that_we
             }
             let (node, replies, sim) = (node.clone(), Arc::clone(&replies), sim.clone());
             runtime.spawn(Box::pin(async move {
-                let (asked, answer) = ask(call.operation().clone(), sim.now());
-                begin(&node, asked, &sim).unwrap();
-                let result = answer.await;
+                let result = asked(&node, call.operation().clone()).await;
                 replies.lock().unwrap().push((call, result, sim.now()));
             }));
             Ok(())

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use quorate_core::backend::{
-    AcquireOptions, Call, Capabilities, Claim, Description, Entry, ExtendOptions, NotSent,
-    ReleaseOptions, Reply, Revoke, Sighting, Watched,
+    AcquireOptions, Asked, Call, CallResult, Capabilities, Claim, ExtendOptions, NotSent,
+    Operation, ReleaseOptions, Reply, ask,
 };
-use quorate_core::resource::Key;
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{BackendError, LockBackend, Runtime};
 use quorate_memory::MemoryNode;
+use quorate_memory::conformance::Testbed as _;
 
 type Before = dyn Fn(&'static str) -> BoxFuture<'static, Result<(), BackendError>> + Send + Sync;
 type After = dyn Fn(&'static str) + Send + Sync;
@@ -26,7 +26,6 @@ pub(crate) struct Odd {
     name: String,
     capabilities: Capabilities,
     names_no_holder: bool,
-    names_no_server: bool,
     before: Option<Arc<Before>>,
     after: Option<Arc<After>>,
 }
@@ -41,19 +40,13 @@ impl Odd {
     pub(crate) fn leading_to(node: impl Fn() -> MemoryNode + Send + Sync + 'static) -> Self {
         let (name, capabilities) = (String::new(), Capabilities::NONE);
         let node = Arc::new(node);
-        let (names_no_holder, names_no_server) = (false, false);
-        let (before, after) = (None, None);
-        Self { node, name, capabilities, names_no_holder, names_no_server, before, after }
+        let (names_no_holder, before, after) = (false, None, None);
+        Self { node, name, capabilities, names_no_holder, before, after }
     }
 
     /// Its refusals do not say who holds the keys, as those of servers before Redis 7.
     pub(crate) fn without_names(self) -> Self {
         Self { names_no_holder: true, ..self }
-    }
-
-    /// Its replies do not say which server it is: that takes a call of its own.
-    pub(crate) fn without_server(self) -> Self {
-        Self { names_no_server: true, ..self }
     }
 
     pub(crate) fn named(self, name: impl Into<String>) -> Self {
@@ -111,21 +104,18 @@ impl LockBackend for Odd {
         let node = self.node("acquire").await?;
         let mut reply = node.acquire(claim, options).await?;
         reply.holder = reply.holder.filter(|_| !self.names_no_holder);
-        reply.server = reply.server.filter(|_| !self.names_no_server);
         self.done("acquire", Ok(reply))
     }
 
     async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        let mut reply = self.node("extend").await?.extend(claim, options).await?;
-        reply.server = reply.server.filter(|_| !self.names_no_server);
+        let reply = self.node("extend").await?.extend(claim, options).await?;
         self.done("extend", Ok(reply))
     }
 
     async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         let can_fence = self.capabilities.contains(Capabilities::FENCING);
         assert!(can_fence || options.raise_to.is_none(), "it was not built for fencing");
-        let mut reply = self.node("release").await?.release(claim, options).await?;
-        reply.server = reply.server.filter(|_| !self.names_no_server);
+        let reply = self.node("release").await?.release(claim, options).await?;
         self.done("release", Ok(reply))
     }
 
@@ -137,22 +127,17 @@ impl LockBackend for Odd {
         self.capabilities
     }
 
-    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        if !self.capabilities.contains(Capabilities::INSPECT) {
-            return Err(BackendError::unsupported("this node cannot be inspected"));
+    async fn perform(&self, call: &Call) -> CallResult {
+        let (method, needs) = match call.operation() {
+            Operation::Inspect { .. } => ("inspect", Capabilities::INSPECT),
+            Operation::Describe => ("describe", Capabilities::DESCRIBE),
+            Operation::ServerId => ("server_id", Capabilities::SERVER_ID),
+            _ => return Err(BackendError::unsupported("this node lacks the operation")),
+        };
+        if !self.capabilities.contains(needs) {
+            return Err(BackendError::unsupported("this node lacks the operation"));
         }
-        LockBackend::inspect(&self.node("inspect").await?, key).await
-    }
-
-    async fn describe(&self) -> Result<Description, BackendError> {
-        if !self.capabilities.contains(Capabilities::DESCRIBE) {
-            return Err(BackendError::unsupported("this node does not describe itself"));
-        }
-        self.node("describe").await?.describe().await
-    }
-
-    async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        LockBackend::server_id(&self.node("server_id").await?).await
+        asked(&self.node(method).await?, call.operation().clone()).await
     }
 }
 
@@ -163,7 +148,6 @@ pub(crate) struct Begins {
     name: String,
     capabilities: Capabilities,
     begin: Arc<Begin>,
-    watching_fails: Option<BackendError>,
 }
 
 impl Begins {
@@ -173,16 +157,11 @@ impl Begins {
     {
         let (name, capabilities) = (node.name().to_owned(), node.capabilities());
         let (node, begin) = (node.clone(), Arc::new(begin));
-        Self { node, name, capabilities, begin, watching_fails: None }
+        Self { node, name, capabilities, begin }
     }
 
     pub(crate) fn named(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
-    }
-
-    /// Answers this to the watch that is no call.
-    pub(crate) fn watching(self, watching_fails: Option<BackendError>) -> Self {
-        Self { watching_fails, ..self }
     }
 
     pub(crate) fn able(self, capabilities: Capabilities) -> Self {
@@ -201,7 +180,12 @@ pub(crate) fn begin(node: &MemoryNode, call: Call, runtime: &dyn Runtime) -> Res
     Arc::new(node.clone()).begin(call, runtime)
 }
 
-/// Looks and plain watches are not begun as calls.
+/// What a node answers to an operation.
+pub(crate) fn asked(node: &MemoryNode, operation: Operation) -> Asked {
+    let runtime = node.runtime();
+    ask(operation, runtime.now(), |call| begin(node, call, &runtime))
+}
+
 #[async_trait]
 impl LockBackend for Begins {
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
@@ -214,29 +198,6 @@ impl LockBackend for Begins {
 
     async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         self.node.release(claim, options).await
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<Option<Sighting>, BackendError> {
-        LockBackend::inspect(&self.node, key).await
-    }
-
-    async fn revoke(&self, key: &Key, how: &Revoke) -> Result<Option<Sighting>, BackendError> {
-        self.node.revoke(key, how).await
-    }
-
-    async fn describe(&self) -> Result<Description, BackendError> {
-        self.node.describe().await
-    }
-
-    async fn server_id(&self) -> Result<Option<String>, BackendError> {
-        LockBackend::server_id(&self.node).await
-    }
-
-    async fn watch(&self, key: &Key, entry: Option<&Entry>) -> Result<Watched, BackendError> {
-        match &self.watching_fails {
-            Some(error) => Err(error.clone()),
-            None => self.node.watch(key, entry).await,
-        }
     }
 
     fn name(&self) -> Cow<'_, str> {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::backends::Odd;
+use crate::backends::{Odd, asked};
 use crate::world::{MS, SECOND, World};
 use quorate_core::backend::{
-    AcquireOptions, Capabilities, Claim, Description, ExtendOptions, ReleaseOptions, Reply,
+    AcquireOptions, Call, CallReply, CallResult, Capabilities, Claim, ExtendOptions,
+    ReleaseOptions, Reply,
 };
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
@@ -196,10 +197,12 @@ impl LockBackend for Forgetful {
         self.0.release(claim, options).await
     }
 
-    async fn describe(&self) -> Result<Description, BackendError> {
-        let mut told = self.0.describe().await?;
-        (told.is_append_only, told.uptime) = (Some(false), Some(Duration::ZERO));
-        Ok(told)
+    async fn perform(&self, call: &Call) -> CallResult {
+        let mut answer = asked(&self.0, call.operation().clone()).await;
+        if let Ok(CallReply::Described(told)) = &mut answer {
+            (told.is_append_only, told.uptime) = (Some(false), Some(Duration::ZERO));
+        }
+        answer
     }
 }
 

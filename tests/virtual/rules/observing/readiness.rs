@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use quorate_core::backend::{Claim, Operation};
 use quorate_core::{
     BackendError, BackendErrorKind, LockManager,
     operators::{NodeReadiness, Readiness},
 };
-use quorate_memory::Fault;
+use quorate_memory::{Effect, Fault, Rule};
 
 use crate::backends::{Begins, begin};
+use crate::telling::told;
 use crate::world::{HOUR, MS, SECOND, World, failing};
 
 fn answering(known: &Readiness) -> Vec<bool> {
@@ -202,17 +204,52 @@ fn a_manager_that_is_idle_after_an_outage_is_ready() {
     }
 }
 
-/// So that a manager which has locked nothing yet can be ready.
+/// So that a manager which has locked nothing yet can be ready, and an idle one says when a node
+/// fails.
 #[test]
-fn the_answers_to_a_check_count() {
+fn the_answers_to_an_operator_count() {
+    let asks: [fn(&World, &LockManager); 3] = [
+        |world, manager| drop(world.run(manager.check())),
+        |world, manager| drop(world.run(manager.inspect("r"))),
+        |world, manager| drop(world.run(manager.revoke("r"))),
+    ];
+    for (place, ask) in asks.into_iter().enumerate() {
+        for fault in [Fault::Hung, Fault::Dead, failing("LOADING")] {
+            let events = told(|| {
+                let world = World::complete(3);
+                let manager = world.manager();
+                for fault in [Fault::Hung, fault.clone()] {
+                    world.inject(..1, fault.clone());
+                    ask(&world, &manager);
+                    assert_eq!(answering(&manager.readiness()), [false, true, true], "{fault:?}");
+                    world.heal();
+                    world.advance(10 * SECOND);
+                    ask(&world, &manager);
+                    assert_eq!(answering(&manager.readiness()), [true; 3], "{place}, {fault:?}");
+                }
+            });
+            let changes = events.iter().filter(|event| event.what.starts_with("node "));
+            let changes: Vec<&str> = changes.map(|event| event.what.as_str()).collect();
+            let expected = ["node failing", "node recovered"].repeat(2);
+            assert_eq!(changes, expected, "{place}, {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn a_question_that_is_dropped_says_nothing_of_a_node() {
     let world = World::complete(3);
     let manager = world.manager();
-    world.inject(..1, Fault::Hung);
-    let _ = world.run(manager.check());
-    assert_eq!(answering(&manager.readiness()), [false, true, true]);
-    world.heal();
-    let _ = world.run(manager.check());
-    assert_eq!(answering(&manager.readiness()), [true; 3]);
+    lock(&world, &manager);
+    world.nodes.iter().for_each(|node| node.add_rule(Rule::new(Effect::DropReply)));
+    for polled_for in [Duration::ZERO, 499 * MS] {
+        let inspection = Box::pin(manager.inspect("r"));
+        let asked = world.run(select(inspection, world.sim.sleep(polled_for)));
+        assert!(matches!(asked, Either::Right(_)));
+        drop(asked);
+        world.advance(MS);
+        assert_eq!(answering(&manager.readiness()), [true; 3]);
+    }
 }
 
 #[test]

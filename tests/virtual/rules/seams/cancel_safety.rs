@@ -41,7 +41,7 @@ fn a2_every_public_future_tells_its_cancel_safety() {
         "pub async fn close(&self, limit: Duration)",
         "pub fn lost(&self) -> impl Future<",
         "pub struct LockRequest",
-        "async fn server_id(&self)",
+        "async fn perform(&self, call: &Call)",
         "async fn acquire(&self, claim: &Claim, options: AcquireOptions)",
         "fn sleep_until(&self, deadline: Instant) -> BoxFuture<",
         "pub async fn backend(testbed: &dyn Testbed)",

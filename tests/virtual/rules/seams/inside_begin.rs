@@ -20,8 +20,7 @@ use crate::world::{MS, SECOND, World, failure_of};
 
 /// What the node answers, at once.
 fn result(node: &MemoryNode, call: &Call, runtime: &dyn Runtime) -> CallResult {
-    let (call, asked) = ask(call.operation().clone(), runtime.now());
-    begin(node, call, runtime).map_err(|not_sent| not_sent.error().clone())?;
+    let asked = ask(call.operation().clone(), runtime.now(), |call| begin(node, call, runtime));
     asked.now_or_never().expect("without a delay it is answered inside")
 }
 
@@ -295,18 +294,18 @@ fn a_backend_that_cannot_look_or_revoke_affects_no_other() {
     let _guard = world.lock(&manager);
     assert_eq!(
         world.run(manager.inspect("r")).unwrap().to_string(),
-        "held on 3 of 5 nodes, 3 needed, 10.0s left; node 1: this node cannot be inspected; \
+        "held on 3 of 5 nodes, 3 needed, 10.0s left; node 1: this node lacks the operation; \
          node 2: the backend panicked"
     );
     let told = world.run(manager.check());
     let told: Vec<_> = told.problems().map(|(node, it)| format!("{}: {it}", node.name)).collect();
-    assert_eq!(told[0], "node 1: this node does not describe itself");
+    assert_eq!(told[0], "node 1: this node lacks the operation");
     assert!(told.contains(&"node 2: the backend panicked".to_owned()), "{told:?}");
     assert!(!told.iter().any(|problem| problem.starts_with("memory-")), "{told:?}");
     assert_eq!(
         world.run(manager.revoke("r")).unwrap().to_string(),
         "revoked: done on 3 of 5 nodes, 3 needed, free in 10.0s; \
-         node 1: this node cannot revoke a lock; node 2: this node cannot revoke a lock"
+         node 1: this node lacks the operation; node 2: this node lacks the operation"
     );
 }
 

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use quorate_core::backend::{Call, CallReply, NotSent, Operation as Asked};
+use quorate_core::backend::{Call, NotSent, Operation as Asked};
 use quorate_core::{BackendError, LockBackend, LockGuard, LockManager, LockRequest, Runtime};
 use quorate_memory::{Effect, Fault, MemoryNode, Observed, Operation, Rule, Sim, SimClient};
 
-use crate::backends::{Begins, begin};
+use crate::backends::{Begins, asked, begin};
 use crate::world::{MS, Places, SECOND};
 
 /// From a request to its reply.
@@ -45,7 +45,7 @@ pub(crate) struct Quirk {
     pub(crate) pushes_overtake: Arc<AtomicBool>,
     /// Each watched key is pushed at once, though nothing was written: a full tracking table.
     pub(crate) evicts_watches: bool,
-    /// What the nodes reply to `watch` and to `queue_refresh` and `queue_leave`, if that is an error.
+    /// What the nodes reply to a watch, and to a refresh, a leave and a hint, if that is an error.
     pub(crate) watching_fails: Option<BackendError>,
     pub(crate) queueing_fails: Option<BackendError>,
 }
@@ -81,10 +81,8 @@ impl Scene {
         let client = self.sim.client(0);
         let odd = |node: &MemoryNode| {
             let quirk = self.quirk.clone();
-            let fails = quirk.watching_fails.clone();
             let node = built(node.seen_by(&client));
             Begins::new(&node, move |node, call, runtime| quirk.begin(node, call, runtime))
-                .watching(fails)
         };
         Process::new(self.nodes.iter().map(odd), &client)
     }
@@ -279,30 +277,22 @@ impl Quirk {
 
     /// Carries a watch out. Its push may come at once, or be lost.
     async fn watch(self, node: MemoryNode, call: Call) {
-        let Asked::Watch { key, entry } = call.operation() else { return };
-        let (push, key, entry) = (call.push(), key.clone(), entry.clone());
-        let watching = pin!(node.watch(&key, entry.as_ref()));
-        let watched = match select(watching, pin!(call.given_up())).await {
-            Either::Left((watched, _)) => watched,
+        let push = call.push();
+        let mut asked = asked(&node, call.operation().clone());
+        let answer = match select(&mut asked, pin!(call.given_up())).await {
+            Either::Left((answer, _)) => answer,
             Either::Right(_) => return,
         };
-        let changed = match watched {
-            Ok(watched) => {
-                let reply = Ok(CallReply::Watched(watched.is_held()));
-                if self.pushes_overtake.load(Ordering::Relaxed) {
-                    select(pin!(watched.changed()), pin!(call.given_up())).await;
-                    drop(push);
-                    return call.answer(reply);
-                }
-                call.answer(reply);
-                watched.changed()
-            }
-            Err(error) => return call.answer(Err(error)),
-        };
+        if answer.is_ok() && self.pushes_overtake.load(Ordering::Relaxed) {
+            select(pin!(asked.pushed()), pin!(call.given_up())).await;
+            drop(push);
+            return call.answer(answer);
+        }
+        call.answer(answer);
         if self.evicts_watches {
             return;
         }
-        select(pin!(changed), pin!(push.given_up())).await;
+        select(pin!(asked.pushed()), pin!(push.given_up())).await;
         if self.loses_pushes.load(Ordering::Relaxed) {
             push.given_up().await;
         }

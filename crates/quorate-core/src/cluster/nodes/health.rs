@@ -61,7 +61,11 @@ impl Sign {
         // Whether a node can watch keys and keep a wait queue says nothing of its votes.
         match result {
             Ok(_) => Self::Answer,
-            Err(error) if kind.is_extra() && error.is_given_up() => Self::Nothing,
+            Err(error)
+                if (kind.is_extra() || kind == CallKind::Question) && error.is_given_up() =>
+            {
+                Self::Nothing
+            }
             Err(error) if error.is_lack() && error.is_not_sent() => Self::Nothing,
             Err(error) if is_unanswered(error) => Self::Silence,
             Err(error) if kind.is_extra() || error.is_lack() => Self::Refusal,
@@ -152,12 +156,6 @@ impl Health {
         if sign == Sign::Answer {
             self.failed_release = None;
         }
-        self.note_asked(sign, now);
-    }
-
-    /// Notes what the result of a call says of its node.
-    pub(super) fn note_asked(&mut self, sign: Sign, now: Instant) {
-        self.note_connected(sign);
         match sign {
             Sign::Answer => {
                 self.is_answering = true;
@@ -166,11 +164,7 @@ impl Health {
             Sign::Silence | Sign::Error => self.is_answering = false,
             Sign::Refusal | Sign::Nothing => {}
         }
-    }
-
-    /// Notes that the node is connected, if it has answered.
-    pub(super) fn note_connected(&mut self, sign: Sign) {
-        if matches!(sign, Sign::Answer | Sign::Refusal | Sign::Error) {
+        if sign != Sign::Silence {
             self.connect = Duration::ZERO;
         }
     }
@@ -214,7 +208,13 @@ impl Health {
         is_new
     }
 
-    /// Notes a failure, or a node timeout without a reply.
+    /// Notes a node timeout without a reply.
+    pub(super) fn note_silent(&mut self, now: Instant) -> Change {
+        self.is_answering = false;
+        self.note_failure(Silence::NoReply, now)
+    }
+
+    /// Notes a failure.
     pub(super) fn note_failure(&mut self, why: Silence, now: Instant) -> Change {
         let before = self.failing.as_ref().map(|failing| failing.since);
         self.failing = Some(Failing { since: before.unwrap_or(now), last: now, why });

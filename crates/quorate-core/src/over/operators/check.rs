@@ -16,11 +16,10 @@ pub use self::problem::Problem;
 use self::problem::{Asked, of_description};
 use crate::LockManager;
 use crate::backend::{
-    AcquireOptions, BackendError, BackendErrorKind, Capabilities, Claim, Description,
-    ReleaseOptions, Vote,
+    AcquireOptions, BackendError, BackendErrorKind, CallReply, Capabilities, Claim, Description,
+    Operation, ReleaseOptions, Vote,
 };
-use crate::over::access::{Cluster, NodeId, Ttl, saturating_add};
-use crate::over::operators::inspect::reply;
+use crate::over::access::{NodeId, Ttl};
 use crate::resource::{Key, Token};
 use crate::runtime::BoxFuture;
 
@@ -238,15 +237,13 @@ impl CheckRequest {
 
     /// Asks one node: for its description, and then for a lock. Each may take a node timeout.
     async fn report(&self, id: NodeId) -> NodeReport {
-        let Cluster { config, nodes, runtime, .. } = self.manager.cluster();
-        let limit = || config.default_node_timeout().saturating_add(nodes.connect_limit(id));
-        let waited = limit();
-        let deadline = saturating_add(runtime.now(), waited);
-        let described = reply(&**runtime, deadline, nodes.backend(id).describe()).await;
-        nodes.note_asked(id, described.as_ref(), runtime.now());
+        let cluster = self.manager.cluster();
+        let (config, nodes) = (&cluster.config, &cluster.nodes);
+        let described = cluster.ask(id, Operation::Describe, cluster.now());
+        let described = cluster.answer(id, described).await;
         let mut report = NodeReport::new(Arc::clone(nodes.name(id)), nodes.abilities(id));
         match described {
-            Some(Ok(told)) => {
+            Ok(Ok(CallReply::Described(told))) => {
                 report.abilities = report.abilities.without(told.lacks);
                 let asked = Asked {
                     guard: config.restart_guard,
@@ -254,50 +251,47 @@ impl CheckRequest {
                     is_of_restarts: self.is_of_restarts,
                 };
                 report.problems = of_description(&told, &asked);
-                report.description = Some(told);
+                report.description = Some(*told);
             }
-            Some(Err(error)) => report.problems.push(Problem::Failed(error)),
-            None => report.problems.push(Problem::NoReply { waited }),
+            Ok(Ok(_)) => report.problems.push(Problem::Failed(BackendError::mixed_up())),
+            Ok(Err(error)) => report.problems.push(Problem::Failed(error)),
+            Err(waited) => report.problems.push(Problem::NoReply { waited }),
         }
         // A node that did not answer is not asked again.
         if report.description.is_none() && !report.is_voting() {
             return report;
         }
         let is_voting = report.is_voting();
-        let waited = limit();
-        let deadline = saturating_add(runtime.now(), waited);
         let key = Key::of_check(&config.key_prefix);
-        let set = reply(&**runtime, deadline, self.set_and_delete(id, &key)).await;
-        if report.description.is_none() {
-            nodes.note_asked(id, set.as_ref(), runtime.now());
-        }
-        match set {
-            Some(Ok(time)) => report.round_trip = Some(time),
+        match cluster.answer(id, self.set_and_delete(id, &key)).await {
+            Ok(Ok(time)) => report.round_trip = Some(time),
             // Another problem says why.
             _ if !is_voting => {}
-            Some(Err(error)) => report.problems.push(Problem::CannotLock { key, error }),
-            None => report.problems.push(Problem::NoReply { waited }),
+            Ok(Err(error)) => report.problems.push(Problem::CannotLock { key, error }),
+            Err(waited) => report.problems.push(Problem::NoReply { waited }),
         }
         report
     }
 
     /// Sets `key` and deletes it, as a lock does. Returns how long it took to set it.
     async fn set_and_delete(&self, id: NodeId, key: &Key) -> Result<Duration, BackendError> {
-        let Cluster { config, nodes, runtime, .. } = self.manager.cluster();
-        let token = Token::draw(|bytes| runtime.fill_random(bytes)).map_err(|error| {
+        let cluster = self.manager.cluster();
+        let token = Token::draw(|bytes| cluster.runtime.fill_random(bytes)).map_err(|error| {
             BackendError::new(BackendErrorKind::Other, error.to_string()).not_sent()
         })?;
         let claim = Claim::new([key.clone()], token, Ttl::of_mark(KEPT));
-        let guard = config.restart_guard.filter(|_| self.begins_quarantine);
+        let guard = cluster.config.restart_guard.filter(|_| self.begins_quarantine);
         let options = AcquireOptions { guard, ..AcquireOptions::default() };
-        let asked_at = runtime.now();
-        let set = nodes.backend(id).acquire(&claim, options).await?;
-        let took = runtime.now().saturating_duration_since(asked_at);
+        let asked_at = cluster.now();
+        let acquire = Operation::Acquire(claim.clone(), options);
+        let set = cluster.ask(id, acquire, asked_at).voted().await?;
+        let now = cluster.now();
         // Another check has set the key.
         if set.vote == Vote::Granted {
-            nodes.backend(id).release(&claim, ReleaseOptions::default()).await?;
+            let release = Operation::Release(claim, ReleaseOptions::default());
+            cluster.ask(id, release, now).voted().await?;
         }
-        Ok(took)
+        Ok(now.saturating_duration_since(asked_at))
     }
 }
 

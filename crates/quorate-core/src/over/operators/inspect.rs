@@ -11,7 +11,6 @@ use std::time::Duration;
 mod ask;
 mod view;
 
-pub(super) use self::ask::reply;
 use self::view::write_left;
 pub use self::view::{KeyState, NodeView};
 use crate::backend::Holder;

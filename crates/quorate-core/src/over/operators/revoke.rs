@@ -10,7 +10,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Holder, Leaves, Revoke, Sighting};
+use crate::backend::{Holder, Leaves, Operation, Revoke, Sighting};
 use crate::error::RevokeError;
 use crate::over::access::Ttl;
 use crate::over::operators::inspect::{Inspection, KeyState, NodeView};
@@ -99,7 +99,7 @@ impl Revocation {
         let (runtime, end) = (&locks.cluster().runtime, self.at + self.free_in());
         let mut pause = FIRST_PAUSE;
         loop {
-            let seen = locks.ask_all(|node| node.inspect(&self.key)).await;
+            let seen = locks.ask_all(&Operation::Inspect { key: self.key.clone() }).await;
             let now = locks.cluster().now();
             if now >= end {
                 return Leaving::Expired;
@@ -302,7 +302,8 @@ impl LockManager {
 
     async fn take_away(&self, key: Key, how: Revoke) -> Result<Revocation, RevokeError> {
         let sent = self.cluster().now();
-        let found = self.ask_all(|node| node.revoke(&key, &how)).await;
+        let revoke = Operation::Revoke { key: key.clone(), how: how.clone() };
+        let found = self.ask_all(&revoke).await;
         Ok(Revocation { found, how, key, sent, at: self.cluster().now() })
     }
 

@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::call::{Answered, Call, CallKind, Tag};
-use super::operation::{CallResult, Operation};
+use super::call::{Answered, Call, CallKind, NotSent, Tag};
+use super::error::BackendError;
+use super::operation::{CallReply, CallResult, Operation};
+use super::options::Reply;
 use crate::algorithm::quorum::NodeId;
 use crate::seam::given_up::Givers;
 
@@ -39,20 +41,31 @@ struct AskState {
     waker: Option<Waker>,
 }
 
-/// Makes a call whose answer is a future: for backends whose async methods go through
-/// [`begin`](crate::LockBackend::begin), and for tests of backends.
+/// Begins a call, and gives its answer as a future: for a backend over another one, and for tests
+/// of backends.
+///
+/// A call that is [not sent](Call::not_sent) answers with that error.
 ///
 /// ```
 /// use quorate_core::backend::{CallReply, Operation, ask};
 ///
-/// let (call, asked) = ask(Operation::ServerId, std::time::Instant::now());
-/// call.answer(Ok(CallReply::ServerId(None)));
+/// let asked = ask(Operation::ServerId, std::time::Instant::now(), |call| {
+///     call.answer(Ok(CallReply::ServerId(None))); // or `node.begin(call, runtime)`
+///     Ok(())
+/// });
 /// # futures_util::FutureExt::now_or_never(asked).unwrap().unwrap();
 /// ```
-pub fn ask(operation: Operation, now: Instant) -> (Call, Asked) {
+pub fn ask(
+    operation: Operation,
+    now: Instant,
+    begin: impl FnOnce(Call) -> Result<(), NotSent>,
+) -> Asked {
     let asked = Asked::new(|slot| slot);
     let tag = Tag { node: NodeId::FIRST, number: 0, begun: now, kind: CallKind::Waiting };
-    (Call::new(operation, tag, asked.sender()), asked)
+    if let Err(not_sent) = begin(Call::new(operation, tag, asked.sender())) {
+        asked.answer(Err(not_sent.error));
+    }
+    asked
 }
 
 impl Asked {
@@ -70,6 +83,22 @@ impl Asked {
     /// The call was not sent: its result is known at once.
     pub(crate) fn answer(&self, result: CallResult) {
         self.ask.change(|state| state.result = Some(result));
+    }
+
+    /// The vote: of an acquire, an extension, a raise or a release.
+    ///
+    /// # Errors
+    ///
+    /// The vote is unknown, or the call was no such call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the call up.
+    pub async fn voted(self) -> Result<Reply, BackendError> {
+        match self.await? {
+            CallReply::Voted(reply) => Ok(reply),
+            _ => Err(BackendError::mixed_up()),
+        }
     }
 
     /// Resolves when the key of a watch was written, or may have been.
@@ -160,9 +189,19 @@ mod tests {
 
     use super::*;
 
+    /// A call, as a backend has it.
+    fn call() -> (Call, Asked) {
+        let mut made = None;
+        let asked = ask(Operation::ServerId, Instant::now(), |call| {
+            made = Some(call);
+            Ok(())
+        });
+        (made.unwrap(), asked)
+    }
+
     #[test]
     fn a_call_shows_what_is_asked() {
-        let (call, _asked) = ask(Operation::ServerId, Instant::now());
+        let (call, _asked) = call();
         assert_eq!(format!("{call:?}"), "Call(ServerId)");
     }
 
@@ -177,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_call_whose_answer_is_not_awaited_any_more_is_given_up() {
-        let (call, asked) = ask(Operation::ServerId, Instant::now());
+        let (call, asked) = call();
         let task = Arc::<Task>::default();
         let waker = Waker::from(Arc::clone(&task));
         let mut context = Context::from_waker(&waker);

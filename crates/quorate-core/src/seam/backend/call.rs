@@ -47,10 +47,13 @@ pub(crate) enum CallKind {
     Repair,
     Raise,
     Look,
-    /// What votes on nothing and watches nothing: a hint, a refresh, a leave, a question.
+    /// What votes on nothing and watches nothing: a hint, a refresh, a leave, the question for a
+    /// server id.
     Waiting,
     /// A watch.
     Watch,
+    /// What an operator or a start-up asks, and the mark of a guard.
+    Question,
 }
 
 impl CallKind {
@@ -74,6 +77,7 @@ impl CallKind {
             Self::Raise => "raise",
             Self::Look => "look",
             Self::Waiting | Self::Watch => "queue",
+            Self::Question => "question",
         }
     }
 }

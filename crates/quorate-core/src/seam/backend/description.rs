@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::BackendError;
 use super::options::Capabilities;
 
-/// The facts that a node reports to [`LockBackend::describe`](crate::LockBackend::describe).
+/// The facts that a node reports to [`Operation::Describe`](super::Operation::Describe).
 ///
 /// The default has none. A field is `None` if the node does not report it.
 #[derive(Clone, Debug, Default)]

@@ -75,6 +75,11 @@ impl BackendError {
         error
     }
 
+    /// The error of a backend that gave the answer to another call.
+    pub(crate) fn mixed_up() -> Self {
+        Self::new(BackendErrorKind::Protocol, "the backend gave the answer to another question")
+    }
+
     pub(crate) fn is_given_up(&self) -> bool {
         self.0.is_given_up
     }

@@ -11,7 +11,11 @@ use crate::algorithm::fence::FencingToken;
 use crate::algorithm::wait::{Entry, Refreshed};
 use crate::resource::{Key, Label, Token};
 
-/// What a node is asked to do: a method of [`LockBackend`](crate::LockBackend), with its arguments.
+/// What a node is asked to do.
+///
+/// The first three are methods of [`LockBackend`](crate::LockBackend); all others are one,
+/// [`perform`](crate::LockBackend::perform). An error of any of them leaves it unknown whether it
+/// was done. All but an acquire and a refresh can be sent again.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Operation {
@@ -19,31 +23,40 @@ pub enum Operation {
     Acquire(Claim, AcquireOptions),
     /// [`LockBackend::extend`](crate::LockBackend::extend).
     Extend(Claim, ExtendOptions),
-    /// [`LockBackend::raise`](crate::LockBackend::raise).
-    Raise(Claim, FencingToken),
     /// [`LockBackend::release`](crate::LockBackend::release).
     Release(Claim, ReleaseOptions),
+    /// Raises the fencing number of all keys to this one, if all keys are ours and none is higher.
+    Raise(Claim, FencingToken),
     /// Says whether the keys are ours, and changes nothing. Only with [`Capabilities::PUSH`](super::Capabilities::PUSH).
     Look(Claim),
-    /// [`LockBackend::hint`](crate::LockBackend::hint).
+    /// Reads whether any entry is in the wait queue of `key`. For [`Mode::Shared`]: any entry that
+    /// is not [of readers](Entry::is_of_readers), and was refreshed in the last 2 s.
     Hint {
         /// The key of the wait queue.
         key: Key,
         /// The mode of the holder that asks.
         mode: Mode,
     },
-    /// [`LockBackend::queue_refresh`](crate::LockBackend::queue_refresh).
+    /// Keeps `entry` alive in the wait queue of `key`, and appends it if it is missing.
+    ///
+    /// An entry that is not refreshed for 2 s leaves the queue. A lock key without a ttl counts as
+    /// free for [`Choice::All`], and as held for [`Choice::Any`], which has other keys.
+    ///
+    /// An entry [of readers](Entry::is_of_readers) does not wait for such entries. Its predecessor
+    /// is the last other entry before its own. Without a predecessor, a key that readers hold
+    /// counts as free, too.
     Refresh {
-        /// The key of the wait queue.
+        /// The key of the wait queue: the first of `locks` in sorted order.
         key: Key,
         /// The entry of the waiter.
         entry: Entry,
-        /// The keys of the lock.
+        /// The keys of the lock that is waited for.
         locks: Arc<[Key]>,
         /// Which of them are wanted.
         choice: Choice,
     },
-    /// [`LockBackend::queue_leave`](crate::LockBackend::queue_leave).
+    /// Removes `entry`, and `also` this one, from the wait queue of `key`. Answered by whether any
+    /// entry is left.
     Leave {
         /// The key of the wait queue.
         key: Key,
@@ -52,28 +65,38 @@ pub enum Operation {
         /// The entry that leaves with it.
         also: Option<Entry>,
     },
-    /// [`LockBackend::watch`](crate::LockBackend::watch). [`Call::push`](super::Call::push) reports a change.
+    /// Reads whether a key is there, and watches it: [`Call::push`](super::Call::push), taken
+    /// before the key is read, is dropped when the key was written.
+    ///
+    /// A push may come for nothing. A change without one is not allowed, unless the connection
+    /// hangs: waiters have timers as well. The watch ends when the push [is given
+    /// up](super::Push::given_up).
     Watch {
         /// The key of the lock.
         key: Key,
         /// If given, the key of this entry in the wait queue is watched instead.
         entry: Option<Entry>,
     },
-    /// [`LockBackend::inspect`](crate::LockBackend::inspect).
+    /// Reads what is at a key.
     Inspect {
         /// The key to read.
         key: Key,
     },
-    /// [`LockBackend::revoke`](crate::LockBackend::revoke).
+    /// Takes a key away from its holder. Answered by what was there.
+    ///
+    /// A key without a ttl is returned and left as it is, and so is a key that has another holder
+    /// or reader than [`Revoke::of`] says (V7). A replaced key lives as long as before: neither
+    /// shorter nor longer (V1).
     Revoke {
         /// The key that is taken away from its holder.
         key: Key,
         /// The fate of the key, and the holders that lose it.
         how: Revoke,
     },
-    /// [`LockBackend::describe`](crate::LockBackend::describe).
+    /// Reads the version, the role, the memory policy and other facts of the node. What its user
+    /// may not read is missing in the description, and is no error.
     Describe,
-    /// [`LockBackend::server_id`](crate::LockBackend::server_id).
+    /// Reads the id that no other server has, if this server has one (Q6).
     ServerId,
 }
 
@@ -200,11 +223,11 @@ pub enum CallReply {
     Refreshed(Refreshed),
     /// To a watch: whether the key is there.
     Watched(bool),
-    /// To an inspection, and to a revoke: the earlier state of the key.
+    /// To an inspection, and to a revoke: what is, or was, at the key. `None` if it is free.
     Sighted(Option<Sighting>),
     /// To a describe.
     Described(Box<Description>),
-    /// To the question for the server's id.
+    /// To the question for the server's id. `None` if it has none.
     ServerId(Option<Arc<str>>),
 }
 

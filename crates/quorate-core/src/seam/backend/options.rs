@@ -8,7 +8,6 @@ use super::restart_guard::RestartGuard;
 use super::sighting::Holder;
 use crate::algorithm::fence::{FenceHint, FencingToken};
 use crate::algorithm::quorum::Vote;
-use crate::seam::runtime::BoxFuture;
 
 /// How a claim is acquired. The default is a plain lock, which also repairs a node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +46,8 @@ pub struct Reply {
     pub holder: Option<Holder>,
     /// A refusal: a revoke has put its mark in place of the claim's token. `holder` is the mark.
     pub is_marked: bool,
-    /// The id of the server that replied, as [`LockBackend::server_id`](crate::LockBackend::server_id) returns it.
+    /// The id of the server that replied, as [`Operation::ServerId`](super::Operation::ServerId)
+    /// returns it.
     pub server: Option<Arc<str>>,
     /// The server has no id, or does not report it. A reply that merely has no place for the id does not say so.
     pub is_nameless: bool,
@@ -74,42 +74,6 @@ impl Reply {
     }
 }
 
-/// A key that is [watched](crate::LockBackend::watch).
-#[must_use = "dropping it ends the watch"]
-pub struct Watched {
-    is_held: bool,
-    changed: BoxFuture<'static, ()>,
-}
-
-impl Watched {
-    /// A key that was there or not; `changed` ends when that may have changed, or when the
-    /// connection has ended.
-    pub fn new(is_held: bool, changed: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self { is_held, changed: Box::pin(changed) }
-    }
-
-    /// Whether the key was there.
-    #[must_use]
-    pub const fn is_held(&self) -> bool {
-        self.is_held
-    }
-
-    /// Waits until the key may have changed.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future ends the watch.
-    pub async fn changed(self) {
-        self.changed.await;
-    }
-}
-
-impl fmt::Debug for Watched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("is_held", &self.is_held).finish_non_exhaustive()
-    }
-}
-
 /// What a backend was built for. A server may still lack or forbid it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(u16);
@@ -120,21 +84,26 @@ impl Capabilities {
     /// Calls with a [key](super::Operation::keys) in common take effect in the order of their
     /// [`begin`](crate::LockBackend::begin)s.
     pub const ORDERED: Self = Self(1);
-    /// [`AcquireOptions::fencing`], [`ReleaseOptions::raise_to`] and [`LockBackend::raise`](crate::LockBackend::raise).
+    /// [`AcquireOptions::fencing`], [`ReleaseOptions::raise_to`] and
+    /// [`Operation::Raise`](super::Operation::Raise).
     pub const FENCING: Self = Self(1 << 1);
     /// [`AcquireOptions::guard`].
     pub const GUARD: Self = Self(1 << 2);
-    /// [`LockBackend::watch`](crate::LockBackend::watch).
+    /// [`Operation::Watch`](super::Operation::Watch).
     pub const WATCH: Self = Self(1 << 3);
-    /// [`LockBackend::queue_refresh`](crate::LockBackend::queue_refresh), [`LockBackend::queue_leave`](crate::LockBackend::queue_leave) and [`LockBackend::hint`](crate::LockBackend::hint).
+    /// [`Operation::Refresh`](super::Operation::Refresh),
+    /// [`Operation::Leave`](super::Operation::Leave) and
+    /// [`Operation::Hint`](super::Operation::Hint).
     pub const QUEUE: Self = Self(1 << 4);
-    /// [`LockBackend::inspect`](crate::LockBackend::inspect).
+    /// [`Operation::Inspect`](super::Operation::Inspect).
     pub const INSPECT: Self = Self(1 << 5);
-    /// [`LockBackend::server_id`](crate::LockBackend::server_id).
+    /// [`Operation::ServerId`](super::Operation::ServerId). Each reply to an acquire and an
+    /// extension names the [server](Reply::server), too, or says that it is
+    /// [nameless](Reply::is_nameless).
     pub const SERVER_ID: Self = Self(1 << 6);
-    /// [`LockBackend::revoke`](crate::LockBackend::revoke).
+    /// [`Operation::Revoke`](super::Operation::Revoke).
     pub const REVOKE: Self = Self(1 << 7);
-    /// [`LockBackend::describe`](crate::LockBackend::describe).
+    /// [`Operation::Describe`](super::Operation::Describe).
     pub const DESCRIBE: Self = Self(1 << 8);
     /// Claims of [`Mode::Shared`](super::Mode::Shared).
     pub const SHARED: Self = Self(1 << 9);
@@ -193,14 +162,6 @@ impl fmt::Display for Capabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_watched_key_shows_whether_it_was_there() {
-        for is_held in [false, true] {
-            let shown = format!("Watched {{ is_held: {is_held}, .. }}");
-            assert_eq!(format!("{:?}", Watched::new(is_held, async {})), shown);
-        }
-    }
 
     #[test]
     fn capabilities_are_a_set() {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::task::ArcWake;
-use quorate_core::backend::{Asked, Choice, Operation as Called, Vote};
+use quorate_core::backend::{
+    Asked, CallReply, CallResult, Choice, Entry, Operation as Called, Vote,
+};
 
 use super::*;
 use crate::tests::{claim, claim_of, key};
@@ -20,12 +22,10 @@ fn world() -> (Sim, MemoryNode) {
     (sim.clone(), MemoryNode::new("node", sim))
 }
 
-/// Begins a call that the node can carry out.
+/// Begins a call.
 fn begin(node: &MemoryNode, operation: Called) -> Asked {
     let runtime = node.runtime();
-    let (call, asked) = ask(operation, runtime.now());
-    Arc::new(node.clone()).begin(call, &runtime).unwrap();
-    asked
+    ask(operation, runtime.now(), |call| Arc::new(node.clone()).begin(call, &runtime))
 }
 
 fn acquiring(holder: u8) -> Called {
@@ -64,8 +64,10 @@ fn a_vote_names_the_server_where_the_node_may_tell() {
         assert_eq!(acquired.server, extended.server);
         acquired.server
     };
-    let id = sim.block_on(node.server_id()).unwrap();
-    assert_eq!(named(&node).as_deref(), id.as_deref());
+    let Ok(CallReply::ServerId(id)) = sim.block_on(begin(&node, Called::ServerId)) else {
+        panic!()
+    };
+    assert_eq!(named(&node), id);
     assert_eq!(named(&node.without(Capabilities::SERVER_ID)), None);
     node.inject(Fault::NoInfo);
     assert_eq!(named(&node), None);

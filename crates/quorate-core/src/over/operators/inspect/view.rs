@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{BackendError, Holder, Reader, Sighting};
+use crate::backend::{BackendError, CallReply, CallResult, Holder, Reader, Sighting};
 
 /// What one node keeps at the key.
 #[derive(Clone, Debug)]
@@ -57,18 +57,19 @@ pub enum KeyState {
 }
 
 impl KeyState {
-    /// The state of a key on a node that replied `age` before the end of the inspection.
-    pub(super) fn of(reply: Result<Option<Sighting>, BackendError>, age: Duration) -> Self {
-        match reply {
-            Ok(None) => Self::Free,
-            Ok(Some(Sighting { mut readers, .. })) if !readers.is_empty() => {
+    /// The state of a key on a node that answered `age` before the end of the inspection.
+    pub(super) fn of(answer: CallResult, age: Duration) -> Self {
+        match answer {
+            Ok(CallReply::Sighted(None)) => Self::Free,
+            Ok(CallReply::Sighted(Some(Sighting { mut readers, .. }))) if !readers.is_empty() => {
                 let age_of = |one: &mut Reader| one.time_left = one.time_left.saturating_sub(age);
                 readers.iter_mut().for_each(age_of);
                 Self::Read { readers }
             }
-            Ok(Some(Sighting { holder, time_left, .. })) => {
+            Ok(CallReply::Sighted(Some(Sighting { holder, time_left, .. }))) => {
                 Self::Held { holder, time_left: time_left.map(|left| left.saturating_sub(age)) }
             }
+            Ok(_) => Self::Failed(BackendError::mixed_up()),
             Err(error) => Self::Failed(error),
         }
     }
