@@ -203,18 +203,6 @@ fn the_longest_lease_ends_before_the_quarantine() {
 }
 
 #[test]
-fn a_quarantine_that_is_met_again_does_not_begin_again() {
-    let world = World::after_a_quarantine(3);
-    let start = world.sim.elapsed();
-    world.nodes.iter().for_each(MemoryNode::restart);
-    for second in 0..60 {
-        world.assert_quarantined(&world.guarded(MAX_TTL), 3);
-        world.advance((start + (second + 1) * SECOND).saturating_sub(world.sim.elapsed()));
-    }
-    world.lock_and_release(&world.guarded(MAX_TTL));
-}
-
-#[test]
 fn a_strict_guard_takes_a_new_node_for_one_that_forgot_and_a_soft_one_asks_for_how_long_it_is_up() {
     // Up for (seconds), and quarantined for so many more by the soft rule.
     for (up, soft) in [(0, 61), (1, 60), (30, 31), (60, 1), (61, 0), (1_000, 0)] {
