@@ -3,6 +3,7 @@
 mod costs;
 mod hand_over;
 mod holders;
+mod limits;
 mod several;
 
 use std::collections::BTreeMap;
