@@ -74,6 +74,11 @@ pub(crate) fn check() -> Outcome {
     let is_source = |name: &str| sources.iter().any(|folder| is_there(&format!("{folder}{name}")));
     let lost = code_spans(&how).filter(|span| span.ends_with(".rs") && !is_source(span));
     mistakes.extend(lost.map(|name| format!("how-it-works.md: there is no `{name}`")));
+    let read_source = |name: &str| {
+        let paths = sources.iter().map(|folder| root.join(format!("{folder}{name}")));
+        paths.filter_map(|path| fs::read_to_string(path).ok()).collect::<String>()
+    };
+    mistakes.extend(wrong_pauses(&how, read_source));
     mistakes.extend(missing_names(&guide, &code));
     if mistakes.is_empty() { Ok(()) } else { Err(format!("\n  {}", mistakes.join("\n  "))) }
 }
@@ -193,6 +198,36 @@ fn lost_paths<'a>(page: &'a str, paths: &'a [String]) -> impl Iterator<Item = &'
     code_spans(page).filter(is_path).filter(move |span| !is_there(span))
 }
 
+/// The constants of the table of pauses that are not so in the files of their row.
+fn wrong_pauses(how: &str, read: impl Fn(&str) -> String) -> Vec<String> {
+    let (_, rest) = how.split_once("\n## Pauses\n").unwrap_or_default();
+    let table = rest.split("\n## ").next().unwrap_or_default();
+    let mut wrong = Vec::new();
+    for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, _, _, constants, files, _] = cells[..] else {
+            wrong.push(format!("how-it-works.md: a row of pauses has four cells: {row}"));
+            continue;
+        };
+        let text: String = code_spans(files).map(&read).collect();
+        for constant in constants.split(", ").filter(|constant| *constant != "none") {
+            let words: Vec<&str> = constant.split(' ').collect();
+            let is_so = match words[..] {
+                [name, number, unit @ ("ms" | "s")] => {
+                    let unit = if unit == "s" { "secs" } else { "millis" };
+                    let (name, from) = (name.trim_matches('`'), format!("from_{unit}({number})"));
+                    text.contains(&format!("const {name}: Duration = Duration::{from};"))
+                }
+                _ => false,
+            };
+            if !is_so {
+                wrong.push(format!("how-it-works.md: {constant} is not so in {files}"));
+            }
+        }
+    }
+    wrong
+}
+
 /// Names in code spans with two underscores or more that are in no source: those of tests, and texts such as metrics.
 fn missing_names(guide: &str, code: &str) -> Vec<String> {
     let is_name = |span: &&str| {
@@ -243,6 +278,20 @@ mod tests {
         let (prose, long) = ("é".repeat(101), "x".repeat(200));
         let page = format!("{prose}\n{}\n| {long} |\n[a]: https://{long}\n", "é".repeat(100));
         assert_eq!(long_lines(&page).collect::<Vec<_>>(), [prose]);
+    }
+
+    #[test]
+    fn a_pause_that_is_another_one_in_the_code_is_found() {
+        let page = "a\n## Pauses\n\n| between | long | constants | where |\n|---|---|---|---|\n\
+                    | a | b | `A` 5 ms, `B` 1 s | `x.rs`, `y.rs` |\n| a | b | none | `x.rs` |\n\n## B\n";
+        let code = |name: &str| match name {
+            "x.rs" => "const A: Duration = Duration::from_millis(5);".to_owned(),
+            _ => "pub const B: Duration = Duration::from_secs(1);".to_owned(),
+        };
+        assert_eq!(wrong_pauses(page, code), [""; 0]);
+        for (there, here) in [("5 ms", "6 ms"), ("1 s", "1 ms"), ("`B`", "`C`"), (" none |", "")] {
+            assert_eq!(wrong_pauses(&page.replace(there, here), code).len(), 1, "{there}");
+        }
     }
 
     #[test]
