@@ -30,7 +30,6 @@ pub(crate) fn check() -> Outcome {
             mistakes.push(format!("README.md: `{feature}` brings {counted} crates, not {told}"));
         }
     }
-    // A test in the core compares this table with the code.
     let defaults = read("crates/quorate-core/src/config/defaults.md")?;
     let limits = read("crates/quorate/docs/limits.md")?;
     let missing = defaults.lines().filter(|row| !limits.lines().any(|line| line == *row));
@@ -64,7 +63,8 @@ pub(crate) fn check() -> Outcome {
                 let relative = relative_links(&page);
                 mistakes.extend(relative.map(|link| format!("{path}: `{link}` is relative")));
             }
-            if path.starts_with("crates/") || path.ends_with("/how-it-is-tested.md") {
+            let named = ["crates/", ".github/", "tests/how-it-is-tested.md"];
+            if named.iter().any(|start| path.starts_with(start)) {
                 guide.push_str(&page);
             }
         }
