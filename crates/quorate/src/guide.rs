@@ -3,7 +3,7 @@
 //! To begin:
 //!
 //! - [`start`]: from nothing to the first lock, and to the first test of your code.
-//! - [`nodes`]: which servers, clients, pools and permissions; passwords that change, Sentinel, TLS, connections.
+//! - [`nodes`]: what matters first; which servers, clients, pools and permissions; a new password, Sentinel, TLS.
 //! - [`coming_from`]: what to write instead of other Redlock libraries, Redisson, ShedLock, Kubernetes' leader
 //!   election, etcd and Consul.
 //!
