@@ -60,8 +60,10 @@ fn a_password_and_a_token_are_printed_nowhere() {
     }
 }
 
-/// Both passwords count for a time, the file is changed, and the old one is removed. A run from
-/// before goes on.
+const PAGE: &str = include_str!("../../../quorate/docs/nodes.md");
+
+/// By the three steps of the page *nodes*: both passwords count for a time, the file is changed,
+/// and the old one is removed. A run from before goes on.
 #[test]
 fn addresses_are_read_again_when_a_login_was_refused() {
     let builder = RedisServer::builder().user("locker", "on >old ~* +@all");
@@ -70,10 +72,14 @@ fn addresses_are_read_again_when_a_login_was_refused() {
         let lines = nodes.iter().map(|node| node.address_as("locker", password) + "\n");
         dir.write("nodes", &lines.collect::<String>());
     };
-    let set = |rules: [&str; 1]| {
+    // The command of a step, with this password.
+    let by_the_page = |there: &str, here: &str| {
+        let commands: Vec<_> = PAGE.split('`').filter(|code| code.ends_with(there)).collect();
+        let [command] = commands[..] else { panic!("{there}: {commands:?}") };
+        let command = command.replace(&there[1..], here);
         for node in nodes.iter() {
-            let words = [&["ACL", "SETUSER", "locker"], &rules[..]].concat();
-            assert_eq!(node.cli(&words).text(), "OK");
+            let words: Vec<_> = command.split(' ').collect();
+            assert_eq!(node.cli(&words).text(), "OK", "{command}");
         }
     };
     write("old");
@@ -81,11 +87,10 @@ fn addresses_are_read_again_when_a_login_was_refused() {
     let words = ["--nodes-file", "nodes", "run", "--wait", "1h", "a", "-c", script];
     let mut started = start(dir, &[], &words);
     dir.wait_for("started");
-    for password in ["new", "newer"] {
-        set([&format!(">{password}")]);
-        write(password);
-        set(["resetpass"]);
-        set([&format!(">{password}")]);
+    for [old, new] in [["old", "new"], ["new", "newer"]] {
+        by_the_page(">NEW", new);
+        write(new);
+        by_the_page("<OLD", old);
         connects_again(nodes);
     }
     dir.write("go", "");
