@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use quorate_core::{FencingToken, Lease, LeaseEnd, Runtime};
 
 use crate::history::{LockId, What};
-use crate::plan::Class;
 use crate::worker::Worker;
 use crate::world::lock;
 
