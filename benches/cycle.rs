@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
 use futures_util::future::join_all;
-use quorate_core::algorithm::attempt::{Action, AttemptMachine, Outcome, Settings};
-use quorate_core::algorithm::quorum::NodeCount;
 use quorate_core::backend::{
     AcquireOptions, Claim, LockBackend as _, Operation, ReleaseOptions, Ttl, ask,
 };
@@ -26,6 +24,9 @@ use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim};
+use quorate_pure::core_source::algorithm::attempt::{Action, AttemptMachine, Outcome, Settings};
+use quorate_pure::core_source::algorithm::lease::Ttl as PureTtl;
+use quorate_pure::core_source::algorithm::quorum::NodeCount;
 
 const CYCLES: u64 = 100;
 
@@ -129,9 +130,8 @@ impl Bench {
 }
 
 fn attempt() {
-    let (Some(nodes), Ok(ttl)) = (NodeCount::new(5), Ttl::try_from(Duration::from_secs(10))) else {
-        return;
-    };
+    let ttl = PureTtl::try_from(Duration::from_secs(10));
+    let (Some(nodes), Ok(ttl)) = (NodeCount::new(5), ttl) else { return };
     let settings = Settings::new(nodes, ttl, Duration::from_millis(500));
     let settings = nodes.ids().fold(settings, Settings::ordered);
     let now = Instant::now();

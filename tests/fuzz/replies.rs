@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use quorate_core::FencingToken;
-use quorate_core::algorithm::wait::Entry;
+use quorate_core::backend::Entry;
 use quorate_core::backend::{
     AcquireOptions, BackendError, BackendErrorKind, CallReply, CallResult, Choice, Claim,
     FenceHint, Mode, Operation, ReleaseOptions, RestartGuard, Revoke, Ttl, Vote,

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use quorate_core::algorithm::quorum::{NodeCount, NodeId};
-use quorate_core::algorithm::wait::{
+use quorate_pure::core_source::algorithm::quorum::{NodeCount, NodeId};
+use quorate_pure::core_source::algorithm::wait::{
     Entry, REFRESH, Refreshed, WaitAction, WaitMachine, WatchedKey,
 };
 

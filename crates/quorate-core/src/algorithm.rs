@@ -3,19 +3,18 @@
 //! The present is an argument, random bits are an argument, a decision is a return value. So the
 //! safety argument can be read, and tested over every order of votes, without any async.
 //!
-//! For authors who drive these machines themselves: an item that is here, and not at the top of the crate as
-//! well, may change in a minor version.
+//! The model checker and the tests of the machines compile these sources alone, as `quorate-pure`.
+//! What public types need is exported where they are.
 
-#[doc(hidden)]
+#![allow(unreachable_pub, reason = "it is reached where these sources are compiled alone")]
+
 pub mod attempt;
 pub(crate) mod backoff;
 pub(crate) mod calendar;
 pub mod fence;
-#[doc(hidden)]
 pub mod gate;
 pub mod lease;
 pub(crate) mod node_set;
 pub mod quorum;
 pub mod renewal;
-#[doc(hidden)]
 pub mod wait;

@@ -47,11 +47,12 @@
 //! | 1 | `seam/given_up` | tasks of backends that wait until an answer is not awaited any more |
 //! | 1 | [`seam/runtime`](runtime) | the seam to an async runtime: clock, timer, tasks, randomness |
 //! | 0 | [`resource`] | names, keys and tokens |
-//! | 0 | [`algorithm`] | pure, without async, clock, randomness or I/O: `attempt`, `wait`, `quorum`, `lease` (validity), `fence`, `renewal`, `backoff`, `calendar` (weeks and months) |
+//! | 0 | `algorithm` | pure, without async, clock, randomness or I/O: `attempt`, `wait`, `quorum`, `lease` (validity), `fence`, `renewal`, `backoff`, `calendar` (weeks and months) |
 //!
-//! To learn how a lock works, read `docs/how-it-works.md` of this crate, then `acquire.rs`, `acquire/plain.rs`,
-//! [`algorithm::attempt`] and `attempt.rs`. A table on that page says where each event is handled. Codes such as C3 are
-//! the rules of `tests/RULES.md`, at the root of the repository. The *gate* is the node that keeps the wait queue of a lock. A *pool* is a node, or a
+//! To learn how a lock works, read `docs/how-it-works.md` of this crate, then `acquire.rs`,
+//! `acquire/plain.rs`, `algorithm/attempt.rs` and `attempt.rs`. A table on that page says where
+//! each event is handled. Codes such as C3 are the rules of `tests/RULES.md`, at the root of the
+//! repository. The *gate* is the node that keeps the wait queue of a lock. A *pool* is a node, or a
 //! manager with such a node, that does not keep the order of calls.
 //!
 //! # Invariants
@@ -88,7 +89,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;
-pub mod algorithm;
+mod algorithm;
 mod attempt;
 mod cluster;
 mod config;

@@ -5,12 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use quorate_core::algorithm::attempt::{
+use quorate_pure::core_source::algorithm::attempt::{
     Action, AttemptMachine, CallId, Decision, Loss, Message, Outcome, Settings,
 };
-use quorate_core::algorithm::lease::SafetyMargin;
-use quorate_core::algorithm::quorum::NodeCount;
-use quorate_core::backend::{Drift, Ttl};
+use quorate_pure::core_source::algorithm::lease::SafetyMargin;
+use quorate_pure::core_source::algorithm::lease::{Drift, Ttl};
+use quorate_pure::core_source::algorithm::quorum::NodeCount;
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 

@@ -68,8 +68,8 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    use crate::algorithm::{lease::SafetyMargin, renewal::Renewal};
-    use crate::backend::{Drift, Ttl};
+    use quorate_pure::core_source::algorithm::lease::{Drift, SafetyMargin, Ttl};
+    use quorate_pure::core_source::algorithm::renewal::Renewal;
 
     const LIMITS: &str = include_str!("../docs/limits.md");
 

@@ -3,8 +3,7 @@
 use std::time::Instant;
 use std::{fs, thread};
 
-use quorate::algorithm::lease::SafetyMargin;
-use quorate::backend::{Drift, Ttl};
+use quorate_pure::core_source::algorithm::lease::{Drift, SafetyMargin, Ttl};
 use quorate_tests::wait::{eventually, now};
 use quorate_tests::{Nodes, RedisServer};
 

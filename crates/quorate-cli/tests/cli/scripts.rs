@@ -6,9 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use quorate::algorithm::lease::SafetyMargin;
-use quorate::algorithm::renewal::Renewal;
-use quorate::backend::{Drift, Ttl};
+use quorate_pure::core_source::algorithm::lease::{Drift, SafetyMargin, Ttl};
+use quorate_pure::core_source::algorithm::renewal::Renewal;
 use quorate_tests::Nodes;
 use rustix::process::Signal;
 use yaml_rust2::{Yaml, YamlLoader};

@@ -55,6 +55,7 @@
 //! [`AttemptMachine::handle_timeout`] at [`AttemptMachine::next_timeout`], until
 //! [`AttemptMachine::is_quiescent`].
 
+#[allow(dead_code, reason = "the core does not ask for it")]
 mod fingerprint;
 mod look;
 mod messages;
@@ -484,12 +485,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.hold_until.is_some_and(|limit| Some(limit) <= self.promised())
-    }
-
-    /// The open round, or the last one. It changes when an extension begins.
-    #[must_use]
-    pub const fn round(&self) -> RoundId {
-        self.round.id
     }
 
     /// The longest ttl that any round asked for: no call of this attempt lets a key live for longer.

@@ -131,7 +131,6 @@ impl FenceHint {
 
 /// What the numbers that nodes gave come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: agreed or not")]
 pub enum Agreement {
     /// A majority gave this number: it is the token.
     Token(FencingToken),

@@ -37,10 +37,7 @@ impl NodeCount {
     /// Parses a count; `None` for zero and for more than [`MAX`](Self::MAX).
     #[must_use]
     pub fn new(nodes: usize) -> Option<Self> {
-        match u8::try_from(nodes) {
-            Ok(count @ 1..=64) => Some(Self(count)),
-            _ => None,
-        }
+        u8::try_from(nodes).ok().filter(|_| (1..=Self::MAX).contains(&nodes)).map(Self)
     }
 
     /// The count.

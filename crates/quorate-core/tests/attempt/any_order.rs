@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use quorate_core::algorithm::attempt::{
+use quorate_pure::core_source::algorithm::attempt::{
     Action, AttemptMachine, CallId, Decision, Knowledge, Message, NodeSet, Outcome, RoundVote,
     Settings,
 };
-use quorate_core::algorithm::fence::FencingToken;
-use quorate_core::algorithm::lease::SafetyMargin;
-use quorate_core::algorithm::quorum::{NodeCount, NodeId};
-use quorate_core::backend::Ttl;
+use quorate_pure::core_source::algorithm::fence::FencingToken;
+use quorate_pure::core_source::algorithm::lease::{SafetyMargin, Ttl};
+use quorate_pure::core_source::algorithm::quorum::{NodeCount, NodeId};
 
 const STEPS: usize = 60;
 const SECOND: Duration = Duration::from_secs(1);
@@ -168,7 +167,7 @@ impl<'a> Run<'a> {
                 for node in self.settings.nodes.ids() {
                     self.attempt.handle_back(node, self.now);
                 }
-                if !waiting.is_empty() {
+                if waiting.iter().next().is_some() {
                     *seen.entry("back").or_default() += 1;
                 }
             }

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use quorate_core::algorithm::attempt::Settings;
-use quorate_core::algorithm::lease::SafetyMargin;
-use quorate_core::algorithm::quorum::NodeCount;
-use quorate_core::backend::{Drift, Ttl};
+use quorate_pure::core_source::algorithm::attempt::Settings;
+use quorate_pure::core_source::algorithm::lease::SafetyMargin;
+use quorate_pure::core_source::algorithm::lease::{Drift, Ttl};
+use quorate_pure::core_source::algorithm::quorum::NodeCount;
 
 use crate::player::Player;
 

@@ -3,11 +3,11 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::time::Instant;
 
-use quorate_core::algorithm::attempt::{
+use quorate_pure::core_source::algorithm::attempt::{
     Action, AttemptMachine, CallId, Decision, Message, NodeSet, Outcome, RoundVote, Settings,
 };
-use quorate_core::algorithm::fence::FencingToken;
-use quorate_core::algorithm::quorum::NodeId;
+use quorate_pure::core_source::algorithm::fence::FencingToken;
+use quorate_pure::core_source::algorithm::quorum::NodeId;
 
 use crate::golden::{epoch, parse_duration};
 

@@ -6,13 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use quorate_core::algorithm::lease::SafetyMargin;
-use quorate_core::backend::{Call, CallResult, Drift, Operation, Ttl};
+use quorate_core::backend::{Call, CallResult, Operation};
 use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, Runtime};
 use quorate_memory::Fault;
 
 use crate::backends::{Begins, Odd, asked, begin};
-use crate::world::{MS, Paused, SECOND, World};
+use crate::world::{MS, Paused, SECOND, World, validity};
 
 #[test]
 fn t1_validity_counts_from_before_the_first_byte() {
@@ -32,12 +31,6 @@ fn t1_validity_counts_from_the_round_that_was_won() {
     let guard = world.lock(&manager);
     assert!(world.sim.elapsed() > 2 * SECOND, "the other lease has ended before");
     assert_eq!(guard.remaining(), validity(10 * SECOND));
-}
-
-/// What is left of a ttl after drift and safety margin, by default.
-fn validity(ttl: Duration) -> Duration {
-    let ttl = Ttl::try_from(ttl).unwrap();
-    Drift::default().validity_of(ttl) - SafetyMargin::default().of(ttl)
 }
 
 /// A manager of a client that is paused for so long after each call.

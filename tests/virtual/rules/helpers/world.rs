@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Either, abortable, select};
-use quorate_core::backend::{Call, Capabilities, Claim, Operation};
+use quorate_core::backend::{Call, Capabilities, Claim, Drift, Operation, Ttl};
 use quorate_core::error::QuorumFailure;
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::{BoxFuture, EntropyError};
@@ -26,6 +26,13 @@ use crate::backends::{Begins, begin};
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// What a holder may rely on of a ttl, by default: it ends drift and safety margin before the keys
+/// do.
+pub(crate) fn validity(ttl: Duration) -> Duration {
+    let margin = (ttl / 10).min(500 * MS);
+    Drift::default().validity_of(Ttl::try_from(ttl).unwrap()) - margin
+}
 
 /// The safety margin of a ttl of ten seconds.
 pub(crate) const MARGIN: Duration = Duration::from_millis(500);

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use futures_util::future::join;
-use quorate_core::algorithm::lease::SafetyMargin;
-use quorate_core::backend::{Drift, Ttl};
 use quorate_core::{ExtendError, LeaseEnd, Runtime};
 use quorate_memory::{Fault, MemoryNode};
 
 use crate::telling::{of, told};
-use crate::world::{HOUR, MS, SECOND, World};
+use crate::world::{HOUR, MS, SECOND, World, validity};
 
 #[test]
 fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
@@ -237,9 +235,7 @@ fn an_extension_counts_from_when_it_was_sent() {
     world.inject(.., Fault::Slow(300 * MS));
     let sent = world.sim.elapsed();
     world.run(guard.extend()).unwrap();
-    let ttl = Ttl::try_from(10 * SECOND).unwrap();
-    let whole = Drift::default().validity_of(ttl) - SafetyMargin::default().of(ttl);
-    assert_eq!(guard.remaining(), whole - (world.sim.elapsed() - sent));
+    assert_eq!(guard.remaining(), validity(10 * SECOND) - (world.sim.elapsed() - sent));
 }
 
 /// The second caller hears of the round after the next one has failed.

@@ -4,7 +4,6 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::algorithm::quorum::NodeCount;
 use quorate_core::{LockGuard, LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim, Value};
 
@@ -292,8 +291,8 @@ fn verdict(scene: &Scene, judged: &[Event]) -> Outcome {
 
 /// What is wrong with tokens, and with the resources that they guard.
 fn judge_all_tokens(scene: &Scene, events: &[Event]) -> Vec<Violation> {
-    let (nodes, forgetting) = (NodeCount::new(scene.nodes.len()), scene.plan.forgetting);
-    let mut wrong = nodes.map_or_else(Vec::new, |nodes| judge_tokens(events, nodes, forgetting));
+    let forgetting = scene.plan.forgetting;
+    let mut wrong = judge_tokens(events, scene.nodes.len(), forgetting);
     let forgot = events.iter().any(|event| matches!(event.what, What::Forgot(_)));
     if forgetting == Forgetting::Guarded || !forgot {
         for (resource, door) in scene.doors.iter().enumerate() {

@@ -1,10 +1,32 @@
-//! What the model checker compares of an attempt.
+//! What the model checker and the tests see of an attempt.
 
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
 use super::super::quorum::NodeId;
-use super::{AttemptMachine, Node, NodeSet, Phase, Round, Timers};
+use super::{AttemptMachine, Knowledge, Node, NodeSet, Phase, Round, RoundId, RoundVote, Timers};
+
+impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
+    /// The open round, or the last one. It changes when an extension begins.
+    #[must_use]
+    pub const fn round(&self) -> RoundId {
+        self.round.id
+    }
+}
+
+impl<E: Clone, H: Clone> Node<E, H> {
+    /// What is known of the keys.
+    #[must_use]
+    pub const fn knowledge(&self) -> Knowledge {
+        self.know
+    }
+
+    /// The vote in the open round; after it, in the last one.
+    #[must_use]
+    pub const fn vote(&self) -> &RoundVote<E, H> {
+        &self.vote
+    }
+}
 
 impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
     /// Hashes what the attempt will do from now on, nodes apart: each time as the duration until

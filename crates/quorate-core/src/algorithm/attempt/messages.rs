@@ -35,7 +35,6 @@ impl CallId {
 
 /// What the shell has to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the shell acts on each")]
 pub enum Action {
     /// Send this message to the node.
     Send(CallId, Message),
@@ -45,7 +44,6 @@ pub enum Action {
 
 /// What a node is asked to do with the keys of the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the shell sends each")]
 pub enum Message {
     /// Set the keys if they are free.
     Acquire {
@@ -78,7 +76,6 @@ pub enum Message {
 
 /// How a call settled. `E` is the reason of a node that did not vote, `H` is what a reply says of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the shell maps to each")]
 pub enum Outcome<E, H = ()> {
     /// The node did it: granted, still owned, raised, or deleted. A fenced acquire brings its number.
     Granted(Option<FencingToken>),
@@ -96,7 +93,6 @@ pub enum Outcome<E, H = ()> {
 
 /// What the caller has to learn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the shell answers on each")]
 pub enum Decision {
     /// A quorum granted: the lock is held.
     Won {
@@ -130,10 +126,6 @@ pub enum Decision {
 
 /// Why a first round was not won.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "complete by definition: each lost round is one of these"
-)]
 pub enum Loss {
     /// Refusals decided: without them the failures left a quorum possible.
     Held,
@@ -147,7 +139,6 @@ pub enum Loss {
 
 /// Why a lease ended. [`Decision::LeaseLost`] is none of the last two: its holder knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the ends of a lease")]
 pub enum End {
     /// What the nodes have promised is over.
     Expired,

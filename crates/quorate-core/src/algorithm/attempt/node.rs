@@ -27,7 +27,6 @@ pub struct Node<E, H = ()> {
 
 /// What is known of the keys at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: the states of knowledge")]
 pub enum Knowledge {
     /// Nothing that sets the keys has left for this node.
     Blank,
@@ -45,7 +44,6 @@ pub enum Knowledge {
 
 /// The vote of a node in a round. `E` is the reason of a node that failed, `H` is what its reply says of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "complete by definition: all that a vote can be")]
 pub enum RoundVote<E, H = ()> {
     /// The node had not replied when the round was decided.
     Open,
@@ -119,18 +117,6 @@ impl<E: Clone, H: Clone> Node<E, H> {
             failure: None,
             looking: Looking::default(),
         }
-    }
-
-    /// What is known of the keys.
-    #[must_use]
-    pub const fn knowledge(&self) -> Knowledge {
-        self.know
-    }
-
-    /// The vote in the open round; after it, in the last one.
-    #[must_use]
-    pub const fn vote(&self) -> &RoundVote<E, H> {
-        &self.vote
     }
 
     pub(super) const fn is_open(&self) -> bool {

@@ -5,7 +5,6 @@ use std::fmt;
 use std::time::Duration;
 
 use quorate_core::FencingToken;
-use quorate_core::algorithm::quorum::NodeCount;
 
 use super::{Breach, Violation};
 use crate::history::{AttemptId, Begun, Event, LockId, What};
@@ -32,7 +31,7 @@ pub(crate) enum Forgetting {
 /// than the hint of its own attempt, which is a greater one for a later attempt with a right clock.
 pub(crate) fn judge_tokens(
     events: &[Event],
-    nodes: NodeCount,
+    nodes: usize,
     forgetting: Forgetting,
 ) -> Vec<Violation> {
     let record = Record::of(events);
@@ -46,7 +45,7 @@ pub(crate) fn judge_tokens(
             }
             for first in &had[..place] {
                 let is_excused = forgetting == Forgetting::Excused
-                    && record.forgot_between(first, second) >= 2 * nodes.quorum() - nodes.get();
+                    && record.forgot_between(first, second) >= 2 * (nodes / 2 + 1) - nodes;
                 violations.extend(record.compare(resource, first, second, is_excused));
             }
         }
@@ -213,7 +212,7 @@ mod tests {
     }
 
     fn judged(nodes: usize, events: &[Event], forgetting: Forgetting) -> Vec<Breach> {
-        let found = judge_tokens(events, NodeCount::new(nodes).unwrap(), forgetting);
+        let found = judge_tokens(events, nodes, forgetting);
         found.into_iter().map(|violation| violation.breach).collect()
     }
 
