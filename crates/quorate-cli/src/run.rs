@@ -3,7 +3,7 @@
 use std::env;
 use std::time::Duration;
 
-use quorate::backend::{Drift, Ttl};
+use quorate::backend::{Drift, SafetyMargin, Ttl};
 use quorate::error::ExtendError;
 
 use crate::args::{Common, Run};
@@ -51,7 +51,7 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
 /// How long the command has to stop: at most a third of the validity (X1), in whole milliseconds.
 fn kill_after(run: &Run) -> Result<Duration, Failure> {
     let ttl = Ttl::try_from(run.held.ttl()).map_err(Failure::usage)?;
-    let third = validity(ttl) / 3;
+    let third = SafetyMargin::default().validity(Drift::default(), ttl) / 3;
     let most = third - Duration::from_nanos(u64::from(third.subsec_nanos() % 1_000_000));
     match (run.kill_after, run.held.ttl()) {
         (None, _) => Ok(KILL_AFTER.min(most)),
@@ -60,13 +60,6 @@ fn kill_after(run: &Run) -> Result<Duration, Failure> {
             "--kill-after {given:?} is over a third of the validity of --ttl {ttl:?}: at most {most:?}"
         ))),
     }
-}
-
-/// What a holder may rely on of a ttl: it ends drift and safety margin before the keys do, by
-/// default.
-fn validity(ttl: Ttl) -> Duration {
-    let margin = (ttl.as_duration() / 10).min(Duration::from_millis(500));
-    Drift::default().validity_of(ttl).saturating_sub(margin)
 }
 
 /// Whether the command that this one runs in has a lock of this name. Then this one may wait for
@@ -145,22 +138,4 @@ async fn under_lock(
         _ => {}
     }
     Ok(code)
-}
-
-#[cfg(test)]
-mod tests {
-    use quorate_pure::core_source::algorithm::lease;
-
-    use super::*;
-
-    /// The longest `--kill-after` follows from it.
-    #[test]
-    fn x1_the_validity_is_that_of_a_lease_at_the_defaults() {
-        for millis in [1, 50, 999, 4_999, 5_000, 5_001, 10_000, 30_000, 86_400_000] {
-            let ttl = Duration::from_millis(millis);
-            let pure = lease::Ttl::try_from(ttl).unwrap();
-            let expected = lease::SafetyMargin::default().validity(lease::Drift::default(), pure);
-            assert_eq!(validity(Ttl::try_from(ttl).unwrap()), expected, "{ttl:?}");
-        }
-    }
 }

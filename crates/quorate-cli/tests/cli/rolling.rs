@@ -3,7 +3,7 @@
 use std::time::Instant;
 use std::{fs, thread};
 
-use quorate_pure::core_source::algorithm::lease::{Drift, SafetyMargin, Ttl};
+use quorate::backend::{Drift, SafetyMargin, Ttl};
 use quorate_tests::wait::{eventually, now};
 use quorate_tests::{Nodes, RedisServer};
 

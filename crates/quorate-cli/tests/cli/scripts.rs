@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use quorate_pure::core_source::algorithm::lease::{Drift, SafetyMargin, Ttl};
+use quorate::backend::{Drift, SafetyMargin, Ttl};
 use quorate_pure::core_source::algorithm::renewal::Renewal;
 use quorate_tests::Nodes;
 use rustix::process::Signal;

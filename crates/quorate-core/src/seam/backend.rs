@@ -26,7 +26,7 @@ pub use async_trait::async_trait;
 use futures_util::FutureExt as _;
 
 pub use crate::algorithm::fence::FenceHint;
-pub use crate::algorithm::lease::{Drift, InvalidTtl, Ttl};
+pub use crate::algorithm::lease::{Drift, InvalidTtl, SafetyMargin, Ttl};
 pub use crate::algorithm::quorum::Vote;
 pub use crate::algorithm::wait::{Entry, Refreshed};
 use crate::seam::runtime::{Runtime, unless};
