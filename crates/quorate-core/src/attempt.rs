@@ -7,13 +7,12 @@
 //! polled. A late reply is handled like any other. After the end of the attempt it changes nothing.
 //!
 //! `sides` is what each side does with an attempt, `calls` the way of a call to its node and back, `follow` what
-//! follows from an input, `keep` the end of a lease whose lock stays on the nodes, `renewing` a lease that is extended in
-//! the background, `risk` a valid lease in danger: a failed extension, a revoke.
+//! follows from an input, `renewing` a lease that is extended in the background, `risk` a valid lease in danger: a failed
+//! extension, a revoke.
 
 mod calls;
 mod end;
 mod follow;
-mod keep;
 pub(crate) mod lease;
 mod renewing;
 mod risk;
@@ -26,12 +25,12 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::attempt::{Action, AttemptMachine, End, Loss, NodeSet, RoundId};
 use crate::algorithm::fence::FencingToken;
-use crate::algorithm::lease::{Ttl, earlier};
+use crate::algorithm::lease::earlier;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Due;
 use crate::cluster::shell::{self, Actor, Input, Shell};
-use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
+use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
 use crate::resource::{Key, Label};
 use crate::seam::backend::{AcquireOptions, BackendError, CallKind, Claim, Holder, Tag};
 use crate::telemetry;
@@ -74,8 +73,6 @@ pub(crate) struct State {
     /// The label of the process that revoked the lock; in the box, since hardly any is.
     revoked: Option<Box<Option<Label>>>,
     released: Option<Result<(), ReleaseError>>,
-    /// The lock is left on the nodes; in the box, since few are.
-    keeping: Option<Box<Keeping>>,
     /// After a lost round: each node has answered the undo, or has failed it.
     is_undone: bool,
     /// Without a caller of `release`: a quorum of nodes owes no release.
@@ -98,15 +95,6 @@ struct Failed {
     end: Instant,
 }
 
-/// How a lock is left on the nodes.
-struct Keeping {
-    /// The extension that decides; `None` if the lease had ended before.
-    round: Option<RoundId>,
-    /// For how long, until that is asked of the nodes.
-    mark: Option<Ttl>,
-    result: Option<Result<(), ExtendError>>,
-}
-
 /// A lease that is extended in the background, again and again.
 #[derive(Default)]
 struct Renewing {
@@ -122,8 +110,6 @@ struct Renewing {
 /// How its own side ends an attempt. (To extend and to renew have results at once: `Shell::act`.)
 pub(crate) enum Wish {
     Release,
-    /// The lease ends, and the lock stays on the nodes for this ttl.
-    Keep(Ttl),
     /// The request or the guard is gone. A request that had taken the turn back returns it.
     Leave(Turn),
     /// Nothing is sent from now on: the lock may belong to another process.
@@ -194,16 +180,12 @@ impl Actor for State {
             Input::Due(due @ (Due::Drain | Due::Close(_))) => {
                 let grace = if let Due::Close(grace) = due { grace } else { Duration::ZERO };
                 self.is_closed = true;
-                // A lock that is kept is no lease any more.
-                if self.keeping.is_none() {
-                    self.machine.close(grace, now);
-                }
+                self.machine.close(grace, now);
             }
             Input::Wish(Wish::Release) => {
                 attempt.end_lease(End::Released, now);
                 self.machine.release(now);
             }
-            Input::Wish(Wish::Keep(ttl)) => self.keep(attempt, ttl, now, effects),
             Input::Wish(Wish::Leave(turn)) => {
                 self.turn.take_back(turn);
                 self.background_since.get_or_insert(now);
@@ -233,8 +215,8 @@ impl Actor for State {
     fn follow(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
         let at_risk = self.publish_end(attempt, now, effects);
         // A look may have found the end before the machine has heard of it.
-        let is_held = !self.machine.has_ended() && self.keeping.is_none();
-        if attempt.won.get().is_some() && is_held && attempt.end.ended().is_some() {
+        let is_held = attempt.won.get().is_some() && !self.machine.has_ended();
+        if is_held && attempt.end.ended().is_some() {
             self.machine.close(Duration::MAX, now);
         }
         loop {

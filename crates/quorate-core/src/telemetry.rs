@@ -31,7 +31,7 @@
 //! | `not extended` | debug | an extension fails; the lease keeps the end that the nodes have promised | `keys`, `took`, `left`, `failure` |
 //! | `released` | debug | a release is decided, or a dropped guard leaves it to the background | `keys`, `outcome`, `took`, `held`, `left`, `failure` |
 //! | `detached` | debug | a lease is detached, for another process to adopt | `keys`, `held` |
-//! | `kept` | debug | a lease has ended, and its lock stays on the nodes | `keys`, `held` |
+//! | `kept` | debug | a lease has ended, and its lock stays on the nodes, but for those `lacking` it, if there are any | `keys`, `held`, `lacking` |
 //! | `closed` | debug | `close` of the manager ends a lease | `keys`, `held` |
 //! | `cleaned up` | debug | the background work of an attempt ends | `keys`, `took`, `unanswered` |
 //! | `call failed` | debug | a call settles with an error | `node`, `operation`, `vote`, `latency`, `kind`, `error` |
@@ -269,9 +269,15 @@ pub(crate) fn detached(keys: &[Key], held: Duration) {
     record!(time(HOLD, held));
 }
 
-/// A lease has ended, and its lock stays on the nodes.
-pub(crate) fn kept(keys: &[Key], held: Duration) {
-    event!(debug, keys = %Keys(keys), held = %Short(held), "kept");
+/// A lease has ended, and its lock stays on the nodes, but for those that are `lacking` it.
+pub(crate) fn kept(keys: &[Key], held: Duration, lacking: &[&str]) {
+    event!(
+        debug,
+        keys = %Keys(keys),
+        held = %Short(held),
+        lacking = (!lacking.is_empty()).then(|| tracing::field::display(lacking.join(", "))),
+        "kept"
+    );
     record!(time(HOLD, held));
 }
 

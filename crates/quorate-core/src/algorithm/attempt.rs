@@ -537,6 +537,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.select(Node::is_busy)
     }
 
+    /// The nodes that have not promised to keep the keys until `end`.
+    #[must_use]
+    pub fn lacking(&self, end: Instant) -> NodeSet {
+        self.select(|node| node.promise < Some(end))
+    }
+
     /// The idle nodes whose release failed without an answer, before the cleanup bound: those for which
     /// [`handle_back`](Self::handle_back) does something.
     #[must_use]

@@ -10,7 +10,7 @@ use super::{Attempt, Effects, Failed, Renewing, State};
 use crate::algorithm::attempt::{AttemptMachine, Decision, End, NodeSet, RoundId};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
-use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
+use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
 use crate::seam::backend::{BackendError, Holder};
 use crate::telemetry;
 use crate::turns::tickets::{Progress, Turn};
@@ -26,7 +26,6 @@ impl State {
             lost: None,
             revoked: None,
             released: None,
-            keeping: None,
             is_undone: false,
             is_cleared: false,
             is_left: false,
@@ -61,14 +60,11 @@ impl State {
             Decision::Extended(round) => {
                 self.extended = Some(round);
                 self.extension_decided(attempt, round, None, now, effects);
-                self.keep_decided(attempt, round, || Ok(()), now, effects);
             }
             Decision::ExtendFailed(round) => {
                 let (failure, end) = (self.failure(attempt), attempt.end.valid_until());
                 self.failed = Some(Box::new(Failed { round, failure: failure.clone(), end }));
-                self.extension_decided(attempt, round, Some(failure.clone()), now, effects);
-                let error = || Err(ExtendError::NoQuorum(failure));
-                self.keep_decided(attempt, round, error, now, effects);
+                self.extension_decided(attempt, round, Some(failure), now, effects);
             }
             Decision::Revoked => self.note_revoked(attempt, now, effects),
             Decision::LeaseLost(end) => self.lease_lost(attempt, end, now, effects),
@@ -127,13 +123,9 @@ impl State {
     fn lease_lost(&mut self, attempt: &Attempt, why: End, now: Instant, effects: &mut Effects) {
         let at = now.min(attempt.end.valid_until());
         attempt.end.end(why, at);
-        let keys = attempt.claim.keys();
-        let lost =
-            |state: &Self, why| lost(why, keys, state.revoked_by(), || state.answers(attempt));
-        self.keep_lost(attempt, |state| lost(state, why), now, effects);
         // Another writer may have been first.
         let (why, at) = attempt.end.ended().unwrap_or((why, at));
-        let told = lost(self, why);
+        let told = lost(why, attempt.claim.keys(), self.revoked_by(), || self.answers(attempt));
         self.lost = Some(Box::new(told.clone()));
         effects.tell(move |attempt| {
             let (keys, held) = (attempt.claim.keys(), attempt.held(at));

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::end::lost;
 use super::{Attempt, Face, PublishedEnd, State, Wish};
-use crate::algorithm::attempt::{AttemptMachine, End, Loss, RoundId, Settings};
+use crate::algorithm::attempt::{AttemptMachine, End, Loss, NodeSet, RoundId, Settings};
 use crate::algorithm::fence::FencingToken;
-use crate::algorithm::lease::Ttl;
+use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Due;
@@ -16,6 +16,12 @@ use crate::cluster::shell::Input;
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::seam::backend::{AcquireOptions, Capabilities, Claim, Mode};
 use crate::turns::tickets::{Inner, Turn};
+
+/// For how long beyond the ttl of the lock a mark that was not set is released.
+const CLEANUP: Duration = Duration::from_secs(60);
+
+/// The first pause between two looks at the nodes that lack a mark. Each is twice as long as the one before.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A first round that was lost.
 pub(crate) struct NotWon {
@@ -153,6 +159,38 @@ impl Attempt {
         });
         let Some(round) = round else { return Err(self.lost().into()) };
         self.wait(|state| state.extension(self, round, self.cluster().now())).await
+    }
+
+    /// Extends the lease to `ttl` on each node that answers within a node timeout. Returns the others.
+    ///
+    /// It is for a mark: if that is not set, it is released for a minute longer than the plain ttl, not for days.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`extend`](Self::extend).
+    pub(crate) async fn extend_on_all(self: &Arc<Self>, ttl: Ttl) -> Result<NodeSet, ExtendError> {
+        let (cluster, start) = (self.cluster(), self.cluster().now());
+        let until = saturating_add(start, self.node_timeout);
+        let end = self.look(|state| {
+            state.machine.limit_cleanup(self.claim.ttl().as_duration().saturating_add(CLEANUP));
+            state.machine.settings().promise(start, ttl)
+        });
+        self.extend(ttl).await?;
+        let mut pause = LOOK;
+        loop {
+            let (lacking, in_flight) =
+                self.look(|state| (state.machine.lacking(end), state.machine.unsettled()));
+            let now = cluster.now();
+            if lacking.is_empty() || now >= until || self.end.check(now).is_err() {
+                return Ok(lacking);
+            }
+            // A node that failed, or had lost the keys and was given them again, is asked once more.
+            if lacking.iter().any(|node| !in_flight.contains(node)) {
+                let _ = self.extend(ttl).await;
+            }
+            cluster.sleep(pause.min(until.saturating_duration_since(now))).await;
+            pause *= 2;
+        }
     }
 
     /// Renews the lease until it ends.

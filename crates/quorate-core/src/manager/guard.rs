@@ -240,10 +240,11 @@ impl LockGuard {
     /// It does not prolong the lease: [`auto_renew`](Self::auto_renew) and [`extend`](Self::extend) do that. It is for work that is
     /// done once: what stays on the nodes marks it as done. On nodes that keep the order of calls, which
     /// a pool does not, it reads *done by*, and not *held by*, in inspections and errors of all processes.
-    /// The lock is free after `duration`, or after the rest of its ttl, if that is longer. No release and no
-    /// close of the manager frees it earlier. `duration` is cut to the range from 1 ms to 100 years. Neither the
+    /// The lock is free after `duration`, or after its ttl, if that is longer. Once this has returned, no
+    /// release and no close of the manager frees it earlier. `duration` is cut to the range from 1 ms to 100 years. Neither the
     /// longest ttl, nor the hold limit, nor the `max_ttl` of the restart guard bounds it. A node that loses its data
-    /// forgets the lock, so it is a record only as long as a quorum of nodes has it.
+    /// forgets the lock, so it is a record only as long as a quorum of nodes has it. Therefore this returns
+    /// when each node has it, or has not answered for a node timeout: the event `kept` names those.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -267,14 +268,25 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Before the first poll, dropping the future releases the lock. From then on, the lock is kept in the
-    /// background, where it may read *held*.
+    /// Dropping the future releases the lock in the background, as after a crash. Where it has only to be marked
+    /// as done by then, it is kept, and reads *held*.
     pub async fn keep(mut self, duration: Duration) -> Result<(), ExtendError> {
-        self.is_over = true;
         let (cluster, attempt) = (self.lease.cluster(), self.lease.attempt());
         let end = Duration::from_micros(cluster.runtime.unix_micros());
         let ran = end.saturating_sub(attempt.held(cluster.now()))..end;
-        attempt.keep(Ttl::of_mark(duration)).await?;
+        let ttl = attempt.claim.ttl();
+        let kept = async {
+            // A node that sets the mark and is away then keeps it if this process ends: so a quorum has to answer first.
+            attempt.extend(ttl).await?;
+            let lacking = attempt.extend_on_all(Ttl::of_mark(duration).max(ttl)).await?;
+            attempt.detach()?;
+            Ok(lacking)
+        };
+        let kept =
+            kept.await.inspect_err(|error: &ExtendError| telemetry::not_kept(self.keys(), error));
+        let lacking = kept?.iter().map(|node| &**cluster.nodes.name(node)).collect::<Vec<_>>();
+        self.is_over = true;
+        telemetry::kept(self.keys(), attempt.held(cluster.now()), &lacking);
         mark(cluster, &attempt.claim, &ran).await;
         Ok(())
     }

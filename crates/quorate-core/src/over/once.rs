@@ -116,8 +116,8 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the body, and releases in the background. If the body has returned `Ok`, the mark
-    /// is set in the background.
+    /// Dropping the future drops the body, and releases in the background: also if the body has returned `Ok`, and
+    /// the mark does not stand yet.
     pub fn once_per<R, P, F, T, E>(
         &self,
         name: R,

@@ -152,7 +152,7 @@ fn everything() {
     revoked(keys, Some(&Label::new("ops").unwrap()), MS);
     released(keys, "unconfirmed", Some(MS), MS, MS, Some(&"1 of 3"));
     detached(keys, MS);
-    kept(keys, MS);
+    kept(keys, MS, &["n3"]);
     not_kept(keys, &"no quorum");
     not_leading(keys, MS, &"no quorum");
     stopped(MS);

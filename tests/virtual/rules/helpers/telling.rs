@@ -25,6 +25,10 @@ impl Told {
     pub(crate) fn field(&self, name: &str) -> &str {
         self.fields.get(name).unwrap_or_else(|| panic!("no {name}: {self:?}"))
     }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
 }
 
 #[derive(Default)]

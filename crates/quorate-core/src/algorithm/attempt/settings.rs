@@ -115,7 +115,8 @@ impl Settings {
 
     /// Until when a node promises to keep the keys that grants a call which leaves after `start`
     /// (T1, T2). Where that cannot be represented it promises nothing.
-    pub(super) fn promise(&self, start: Instant, ttl: Ttl) -> Instant {
+    #[must_use]
+    pub fn promise(&self, start: Instant, ttl: Ttl) -> Instant {
         start.checked_add(self.safety_margin.validity(self.drift, ttl)).unwrap_or(start)
     }
 }
