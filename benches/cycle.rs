@@ -132,8 +132,8 @@ impl Bench {
 fn attempt() {
     let ttl = PureTtl::try_from(Duration::from_secs(10));
     let (Some(nodes), Ok(ttl)) = (NodeCount::new(5), ttl) else { return };
-    let settings = Settings::new(nodes, ttl, Duration::from_millis(500));
-    let settings = nodes.ids().fold(settings, Settings::ordered);
+    let mut settings = Settings::new(nodes, ttl, Duration::from_millis(500));
+    settings.ordered = nodes.ids().collect();
     let now = Instant::now();
     let mut attempt = AttemptMachine::<()>::new(black_box(settings), now);
     for is_release in [false, true] {
@@ -145,9 +145,7 @@ fn attempt() {
                 attempt.handle_reply(call, Outcome::Granted(None), now);
             }
         }
-        while let Some(decision) = attempt.poll_decision() {
-            black_box(decision);
-        }
+        black_box(attempt.results());
     }
 }
 

@@ -15,6 +15,8 @@ use quorate_protocol::error_of_reply;
 mod addresses;
 #[path = "../../crates/quorate-core/tests/attempt/any_order.rs"]
 mod any_order;
+#[path = "../../crates/quorate-core/tests/attempt/decided.rs"]
+mod decided;
 mod replies;
 mod wait;
 

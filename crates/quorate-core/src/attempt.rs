@@ -1,7 +1,7 @@
 //! The life of one token. Whatever happens to it is handled where it happens, by the thread on which it happens.
 //!
 //! `cluster::shell` says how: it has the lock, the wakers and the effects, and this folder the actor behind the lock.
-//! What is decided is kept in its [`State`], and the end of the lease is published.
+//! The machine remembers what is decided; what has changed in an input is told, and the end of the lease is published.
 //!
 //! So there is no future for a call and no task for an attempt. A caller that goes away leaves nothing that must be
 //! polled. A late reply is handled like any other. After the end of the attempt it changes nothing.
@@ -23,14 +23,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::algorithm::attempt::{Action, AttemptMachine, End, Loss, NodeSet, RoundId};
+use crate::algorithm::attempt::{Action, AttemptMachine, End, NodeSet, Results, RoundId};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::earlier;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Due;
 use crate::cluster::shell::{self, Actor, Input, Shell};
-use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
+use crate::error::QuorumFailure;
 use crate::resource::{Key, Label};
 use crate::seam::backend::{AcquireOptions, BackendError, CallKind, Claim, Holder, Tag};
 use crate::telemetry;
@@ -59,40 +59,22 @@ pub(crate) struct Face {
     given_up: AtomicU64,
 }
 
-/// The machine of an attempt, and what its decisions leave behind for its callers.
+/// The machine of an attempt, which remembers what it has decided, and what its shell adds to that.
 pub(crate) struct State {
     machine: AttemptMachine<BackendError, Option<Holder>>,
-    /// The first round, once it is decided.
-    first: Option<Result<(), Loss>>,
-    /// The request has heard of the first round, and has the lock.
-    is_taken: bool,
-    /// The latest extension that was won, and the latest that failed.
-    extended: Option<RoundId>,
-    failed: Option<Box<Failed>>,
-    lost: Option<Box<LeaseEnd>>,
+    /// The results that have been told.
+    told: Results,
+    /// The request has heard of the first round and has the lock, or it or the guard is gone.
+    is_answered: bool,
+    is_closed: bool,
     /// The label of the process that revoked the lock; in the box, since hardly any is.
     revoked: Option<Box<Option<Label>>>,
-    released: Option<Result<(), ReleaseError>>,
-    /// After a lost round: each node has answered the undo, or has failed it.
-    is_undone: bool,
-    /// Without a caller of `release`: a quorum of nodes owes no release.
-    is_cleared: bool,
-    /// The request or the guard is gone, or has no result to come.
-    is_left: bool,
-    is_closed: bool,
     renewal: Option<Renewing>,
     turn: Turn,
     /// The lease is counted as held by telemetry.
     is_counted: bool,
     /// When the last of the caller's results was there: what follows is background work.
     background_since: Option<Instant>,
-}
-
-/// An extension that failed, and the end of the lease at that time.
-struct Failed {
-    round: RoundId,
-    failure: QuorumFailure,
-    end: Instant,
 }
 
 /// A lease that is extended in the background, again and again.
@@ -167,7 +149,7 @@ impl Actor for State {
         now: Instant,
         effects: &mut Effects,
     ) {
-        self.is_left |= matches!(input, Input::Wish(_));
+        self.is_answered |= matches!(input, Input::Wish(_));
         effects.is_changed |=
             matches!(input, Input::Wish(_) | Input::Due(Due::Close(_) | Due::Drain));
         match input {
@@ -213,27 +195,30 @@ impl Actor for State {
     }
 
     fn follow(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
-        let at_risk = self.publish_end(attempt, now, effects);
         // A look may have found the end before the machine has heard of it.
         let is_held = attempt.won.get().is_some() && !self.machine.has_ended();
         if is_held && attempt.end.ended().is_some() {
             self.machine.close(Duration::MAX, now);
         }
-        loop {
-            while let Some((node, action)) = self.machine.poll_send() {
-                match action {
-                    Action::Send(id, message) => {
-                        self.begin_call(attempt, id, message, now, effects)
-                    }
-                    Action::GiveUp(_) => self.give_up(attempt, node, now, effects),
-                }
+        let published = attempt.end.valid_until();
+        // Before a release leaves, nobody takes the lease for valid any more.
+        self.publish_end(attempt, now);
+        while let Some((node, action)) = self.machine.poll_send() {
+            match action {
+                Action::Send(id, message) => self.begin_call(attempt, id, message, now, effects),
+                Action::GiveUp(_) => self.give_up(attempt, node, now, effects),
             }
-            let Some(decision) = self.machine.poll_decision() else { break };
-            self.decided(attempt, decision, now, effects);
-            effects.is_changed = true;
         }
-        if at_risk && self.failed(attempt).is_none() {
-            self.moved_on_late(attempt, now, effects);
+        self.publish_end(attempt, now);
+        let before = std::mem::replace(&mut self.told, self.machine.results());
+        if before != self.told {
+            effects.is_changed = true;
+            self.tell(attempt, &before, now, effects);
+        }
+        if attempt.end.valid_until() < published {
+            // Tasks that wait have timers for the end that was later.
+            effects.is_changed = true;
+            self.plan_renewal(attempt, true, now);
         }
         if self.renewal.is_some() {
             self.end_renewal(attempt, effects);

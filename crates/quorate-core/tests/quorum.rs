@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use quorate_pure::core_source::algorithm::attempt::{
-    Action, AttemptMachine, CallId, Decision, Loss, Message, Outcome, Settings,
+    Action, AttemptMachine, CallId, Loss, Message, Outcome, Released, Results, Settings,
 };
 use quorate_pure::core_source::algorithm::lease::SafetyMargin;
 use quorate_pure::core_source::algorithm::lease::{Drift, Ttl};
@@ -60,14 +60,19 @@ fn settings(count: NodeCount) -> Settings {
 struct Rig {
     attempt: AttemptMachine<()>,
     calls: Vec<Option<CallId>>,
+    results: Results,
     now: Instant,
 }
+
+/// A quorum granted, or could not any more: in a first round with the reason.
+type Decision = Result<(), Option<Loss>>;
 
 impl Rig {
     fn new(settings: Settings) -> Self {
         let now = Instant::now();
         let calls = vec![None; settings.nodes.get()];
-        let mut rig = Self { attempt: AttemptMachine::new(settings, now), calls, now };
+        let (attempt, results) = (AttemptMachine::new(settings, now), Results::default());
+        let mut rig = Self { attempt, calls, results, now };
         rig.drain();
         rig
     }
@@ -88,7 +93,17 @@ impl Rig {
                 self.calls[node.index()] = Some(call).filter(|_| !is_repair);
             }
         }
-        self.attempt.poll_decision()
+        let before = std::mem::replace(&mut self.results, self.attempt.results());
+        let after = self.results;
+        if after.first != before.first {
+            return after.first.map(|first| first.map_err(Some));
+        }
+        if after.released != before.released {
+            return after.released.map(|it| if it == Released::Ours { Ok(()) } else { Err(None) });
+        }
+        let is_lost = after.failed != before.failed || after.lost != before.lost;
+        let is_extended = after.extended != before.extended;
+        if is_lost { Some(Err(None)) } else { is_extended.then_some(Ok(())) }
     }
 
     fn answer(&mut self, node: usize, answer: Answer) -> Option<Decision> {
@@ -116,8 +131,8 @@ impl Rig {
 const fn verdict(decision: Option<Decision>) -> &'static str {
     match decision {
         None => ".",
-        Some(Decision::Won { .. } | Decision::Extended { .. } | Decision::Released) => "W",
-        Some(_) => "L",
+        Some(Ok(())) => "W",
+        Some(Err(_)) => "L",
     }
 }
 
@@ -200,11 +215,11 @@ fn q2_a_round_ends_with_the_first_answer_that_makes_it_certain() {
                     let decision = rig.answer(node, answer);
                     let state = format!("{answers:?} in the order {order:?}: {decision:?}");
                     if granted >= count.quorum() {
-                        assert!(matches!(decision, Some(Decision::Won { .. })), "{state}");
+                        assert_eq!(decision, Some(Ok(())), "{state}");
                     } else if heard - granted > count.spare() {
                         let is_held = unknown <= count.spare();
                         let loss = if is_held { Loss::Held } else { Loss::NoQuorum };
-                        assert_eq!(decision, Some(Decision::NotWon(loss)), "{state}");
+                        assert_eq!(decision, Some(Err(Some(loss))), "{state}");
                     } else {
                         assert_eq!(decision, None, "{state}");
                         continue;
@@ -245,8 +260,8 @@ fn t2_a_quorum_that_comes_too_late_is_a_loss() {
         assert_eq!(rig.answer(0, Granted), None);
         rig.now = valid_until - early;
         let expected = match is_won {
-            true => Decision::Won { valid_until, token: None },
-            false => Decision::NotWon(Loss::Expired),
+            true => Ok(()),
+            false => Err(Some(Loss::Expired)),
         };
         assert_eq!(rig.answer(1, Granted), Some(expected));
     }
@@ -260,7 +275,7 @@ fn t5_the_deadline_decides_and_not_the_wake_up() {
     rig.attempt.handle_timeout(deadline - Duration::from_nanos(1));
     assert_eq!(rig.drain(), None);
     rig.attempt.handle_timeout(deadline);
-    assert_eq!(rig.drain(), Some(Decision::NotWon(Loss::NoQuorum)));
+    assert_eq!(rig.drain(), Some(Err(Some(Loss::NoQuorum))));
 }
 
 #[test]
@@ -274,10 +289,10 @@ fn t3_a_round_at_the_ends_of_time_neither_overflows_nor_wins() {
     };
     let mut rig = longest(Drift::default());
     assert!(rig.attempt.next_timeout().unwrap() > rig.now + Ttl::MAX);
-    assert!(matches!(rig.answer(0, Granted), Some(Decision::Won { .. })));
+    assert_eq!(rig.answer(0, Granted), Some(Ok(())));
     let mut rig = longest(Drift::new(1_000_000, Duration::MAX));
-    assert_eq!(rig.answer(0, Granted), Some(Decision::NotWon(Loss::Expired)));
+    assert_eq!(rig.answer(0, Granted), Some(Err(Some(Loss::Expired))));
     let mut settings = settings(count);
     settings.safety_margin = SafetyMargin::Fixed(Duration::MAX);
-    assert_eq!(Rig::new(settings).answer(0, Granted), Some(Decision::NotWon(Loss::Expired)));
+    assert_eq!(Rig::new(settings).answer(0, Granted), Some(Err(Some(Loss::Expired))));
 }

@@ -1,7 +1,7 @@
 //! One attempt: the life of one token over all nodes, from the first acquire to the last release.
 //!
-//! A pure state machine. Replies, timeouts and the caller's wishes go in; calls, decisions and the
-//! next wake-up come out. It has no clock, no randomness and no I/O.
+//! A pure state machine. Replies, timeouts and the caller's wishes go in; calls and the next wake-up
+//! come out, and the results can be read. It has no clock, no randomness and no I/O.
 //!
 //! ```text
 //! new ───▶ Acquiring ─▶ (Raising) ─▶ Held ⇄ Extending ─▶ (Lapsed) ─┬▶ Ending     releases
@@ -50,8 +50,8 @@
 //!
 //! # The shell
 //!
-//! The shell gives an input, then drains [`AttemptMachine::poll_send`] and
-//! [`AttemptMachine::poll_decision`]. It gives the replies that are there before a timeout (T5). It calls
+//! The shell gives an input, then drains [`AttemptMachine::poll_send`], then reads
+//! [`AttemptMachine::results`]. It gives the replies that are there before a timeout (T5). It calls
 //! [`AttemptMachine::handle_timeout`] at [`AttemptMachine::next_timeout`], until
 //! [`AttemptMachine::is_quiescent`].
 
@@ -72,7 +72,7 @@ use super::lease::{Ttl, earlier, saturating_add};
 use super::quorum::NodeId;
 
 pub use super::node_set::NodeSet;
-pub use messages::{Action, CallId, Decision, End, Loss, Message, Outcome, RoundId};
+pub use messages::{Action, CallId, End, Loss, Message, Outcome, Released, Results, RoundId};
 use node::Purpose;
 pub use node::{Knowledge, Node, RoundVote};
 pub use settings::Settings;
@@ -102,11 +102,10 @@ pub struct AttemptMachine<E, H = ()> {
     queued: NodeSet,
     left_late: NodeSet,
     sends: VecDeque<(NodeId, Action)>,
-    decisions: VecDeque<Decision>,
+    /// What was decided, without what the nodes say.
+    results: Results,
     /// The votes of the last decided round.
     votes: Vec<RoundVote<E, H>>,
-    /// It is the first round, and was lost: a late reply to it is a vote that is reported, and changes nothing else.
-    is_lost: bool,
     /// How long that round took.
     waited: Duration,
 }
@@ -127,26 +126,12 @@ enum Phase {
     Revoked,
     /// The lease has ended, and nothing is sent. `until`: when the release begins by itself.
     Lapsed { until: Instant },
-    /// Only releases are sent.
-    Ending(Owed),
+    /// Only releases are sent. `is_awaited`: the caller of `release` waits for the answer.
+    Ending { is_awaited: bool },
     /// Nothing is sent: the lock may belong to another process.
     Detached,
     /// The last timer has fired.
     Over,
-}
-
-/// The decisions that Ending still has to make.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Owed {
-    /// The answer to the caller of `release`.
-    release: bool,
-    undone: bool,
-    cleared: bool,
-}
-
-impl Owed {
-    const RELEASED: Self = Self { release: true, undone: false, cleared: false };
-    const DROPPED: Self = Self { release: false, undone: false, cleared: true };
 }
 
 /// The open round of acquires, extensions or releases, or the last one.
@@ -213,12 +198,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     pub fn release_detached(settings: Settings, token: Option<FencingToken>, now: Instant) -> Self {
         let mut attempt = Self::begin(settings, Phase::Adopting, token, now);
         attempt.nodes.iter_mut().for_each(|node| node.know = Knowledge::Maybe);
-        attempt.begin_release(Owed::RELEASED, now);
+        attempt.begin_release(true, now);
         attempt
     }
 
     fn begin(settings: Settings, phase: Phase, token: Option<FencingToken>, now: Instant) -> Self {
-        let nodes = settings.nodes.ids().map(|id| Node::new(settings.is_ordered(id)));
+        let nodes = settings.nodes.ids().map(|id| Node::new(settings.ordered.contains(id)));
         let limits = settings.nodes.ids().map(|id| settings.call_limit(id));
         let longest = limits.max().unwrap_or(settings.node_timeout);
         let mut attempt = Self {
@@ -236,9 +221,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             queued: NodeSet::default(),
             left_late: NodeSet::default(),
             sends: VecDeque::with_capacity(settings.nodes.get()),
-            decisions: VecDeque::with_capacity(1),
+            results: Results::default(),
             votes: Vec::new(),
-            is_lost: false,
             waited: Duration::ZERO,
         };
         attempt.open_round(settings.ttl, now);
@@ -250,8 +234,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Extends the lease to `ttl` from now.
     ///
     /// Returns the round that answers: the open one if it asks for at least `ttl`, else the next one. The
-    /// first decision about that round or a later one is the answer. Returns `None` if the lease has ended.
-    /// If it ends before the decision, [`Decision::LeaseLost`] comes instead.
+    /// first result of that round or a later one is the answer. Returns `None` if the lease has ended. It may
+    /// also end before there is a result.
     pub fn extend(&mut self, ttl: Ttl, now: Instant) -> Option<RoundId> {
         self.decide(now);
         match &mut self.phase {
@@ -268,23 +252,22 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// Releases the lock on all nodes, with a caller that waits for the decision.
     ///
-    /// A lease that has ended is [`LostBefore`](Decision::LostBefore), after its
-    /// [`LeaseLost`](Decision::LeaseLost). Before a decision on the first round it only cancels.
+    /// A lease that has ended is [`LostBefore`](Released::LostBefore). Before a decision on the first
+    /// round it only cancels.
     pub fn release(&mut self, now: Instant) {
         self.decide(now);
         match self.phase {
             Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked => {
-                self.begin_release(Owed::RELEASED, now);
+                self.begin_release(true, now);
                 self.decide(now);
             }
             Phase::Acquiring | Phase::Adopting | Phase::Raising => self.cancel(now),
             Phase::Lapsed { .. } => {
-                self.begin_release(Owed::DROPPED, now);
-                self.decisions.push_back(Decision::LostBefore);
-                self.decide(now);
+                self.begin_release(false, now);
+                self.results.released = Some(Released::LostBefore);
             }
-            Phase::Ending(_) | Phase::Detached | Phase::Over => {
-                self.decisions.push_back(Decision::LostBefore);
+            Phase::Ending { .. } | Phase::Detached | Phase::Over => {
+                self.results.released.get_or_insert(Released::LostBefore);
             }
         }
     }
@@ -296,12 +279,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.decide(now);
         match self.phase {
             Phase::Adopting => self.part(now),
-            Phase::Ending(awaited) if awaited.release => {
-                self.phase = Phase::Ending(Owed::DROPPED);
+            Phase::Ending { is_awaited: true } => {
+                self.phase = Phase::Ending { is_awaited: false };
                 self.timers.round = None;
             }
-            Phase::Ending(_) | Phase::Detached | Phase::Over => {}
-            _ => self.begin_release(Owed::DROPPED, now),
+            Phase::Ending { .. } | Phase::Detached | Phase::Over => {}
+            _ => self.begin_release(false, now),
         }
         self.decide(now);
     }
@@ -342,7 +325,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             Phase::Lapsed { until } => {
                 self.phase = Phase::Lapsed { until: until.min(saturating_add(now, grace)) };
             }
-            Phase::Ending(_) | Phase::Detached | Phase::Over => {}
+            Phase::Ending { .. } | Phase::Detached | Phase::Over => {}
         }
         self.decide(now);
     }
@@ -351,14 +334,14 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     pub fn handle_reply(&mut self, call: CallId, outcome: Outcome<E, H>, now: Instant) {
         // A lease that is over by now stays over, whatever the node says.
         self.decide(now);
-        let id = call.node();
+        let id = call.node;
         let node = self.nodes.get_mut(id.index());
         let Some(kind) = node.and_then(|node| node.settle(call, &outcome, now)) else { return };
         let is_refused = matches!(outcome, Outcome::Refused(_));
         let is_first = matches!(kind, Purpose::Acquire | Purpose::Extend);
-        if let Some(vote @ RoundVote::Open) = self.votes.get_mut(id.index())
-            && self.is_lost
+        if self.is_lost()
             && is_first
+            && let Some(vote @ RoundVote::Open) = self.votes.get_mut(id.index())
         {
             *vote = outcome.clone().into();
         }
@@ -423,16 +406,27 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     }
 }
 
-/// Calls and decisions to act on, the next wake-up, and what the attempt knows.
+/// Calls to send, the results, the next wake-up, and what the attempt knows.
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// The next call to send, or to drop. The order of calls to one node is the order to send them in.
     pub fn poll_send(&mut self) -> Option<(NodeId, Action)> {
         self.sends.pop_front()
     }
 
-    /// The next decision; `None` as long as [`poll_send`](Self::poll_send) has not been drained (C8).
-    pub fn poll_decision(&mut self) -> Option<Decision> {
-        if self.sends.is_empty() { self.decisions.pop_front() } else { None }
+    /// What was decided by now. It is told to callers once [`poll_send`](Self::poll_send) has been drained (C8).
+    #[must_use]
+    pub fn results(&self) -> Results {
+        let is_failing =
+            |(round, end)| round > self.results.extended && self.lease_end() <= Some(end);
+        Results {
+            is_failing: self.results.failed.is_some_and(is_failing),
+            is_undone: self.is_lost()
+                && self.is_releasing()
+                && self.nodes.iter().all(Node::has_answered_undo),
+            is_cleared: matches!(self.phase, Phase::Ending { is_awaited: false } | Phase::Over)
+                && self.select(|node| !node.owes_release()).len() >= self.settings.nodes.quorum(),
+            ..self.results
+        }
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
@@ -455,7 +449,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     pub fn is_quiescent(&self) -> bool {
         let is_busy = || self.nodes.iter().any(Node::is_busy);
         match self.phase {
-            Phase::Ending(_) => !is_busy() && !self.nodes.iter().any(Node::owes_release),
+            Phase::Ending { .. } => !is_busy() && !self.nodes.iter().any(Node::owes_release),
             Phase::Detached => !is_busy(),
             Phase::Over => true,
             _ => false,
@@ -471,7 +465,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Whether the release has begun.
     #[must_use]
     pub const fn is_releasing(&self) -> bool {
-        matches!(self.phase, Phase::Ending(_) | Phase::Over)
+        matches!(self.phase, Phase::Ending { .. } | Phase::Over)
     }
 
     /// The end of the lease while it is held, hold limit included. From then on it has ended, whether or
@@ -481,10 +475,21 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         if self.is_held() { self.lease_end() } else { None }
     }
 
-    /// Whether the lease ends at its hold limit, so that no extension gains anything.
+    /// The fencing token of a lock that was won.
     #[must_use]
-    pub fn is_limited(&self) -> bool {
-        self.hold_until.is_some_and(|limit| Some(limit) <= self.promised())
+    pub const fn fencing_token(&self) -> Option<FencingToken> {
+        self.token
+    }
+
+    /// Why the lease ends, if nothing happens before its end. At its hold limit, no extension gains anything.
+    #[must_use]
+    pub fn end_by_time(&self) -> End {
+        let is_limited = self.hold_until.is_some_and(|limit| Some(limit) < self.promised());
+        match self.phase {
+            Phase::Revoked => End::Revoked,
+            _ if is_limited => End::HoldLimit,
+            _ => End::Expired,
+        }
     }
 
     /// The longest ttl that any round asked for: no call of this attempt lets a key live for longer.
@@ -496,7 +501,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// The votes of the last decided round, in the order of the nodes. A late reply fills an open vote of a first
     /// round that was lost: the order in which the nodes answer does not matter (A4). It changes no other vote.
     ///
-    /// With [`Decision::LeaseLost`]: the votes of the extension that was open, else of the last one if it failed.
+    /// Of a lost lease: the votes of the extension that was open, else of the last one if it failed.
     /// Nodes that denied the lease after the last round count as `Against`. Empty if no node denied it.
     #[must_use]
     pub fn votes(&self) -> &[RoundVote<E, H>] {
@@ -592,6 +597,11 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// The keys stay for so long after the lease. A promise for a shorter ttl has a shorter one.
     fn margin(&self) -> Duration {
         self.settings.safety_margin.of(self.longest_ttl)
+    }
+
+    /// Whether the first round was lost: a late reply to it is a vote that is reported, and changes nothing else.
+    const fn is_lost(&self) -> bool {
+        matches!(self.results.first, Some(Err(_)))
     }
 
     const fn is_held(&self) -> bool {

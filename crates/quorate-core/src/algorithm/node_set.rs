@@ -43,6 +43,18 @@ impl NodeSet {
         Self(self.0 | other.0)
     }
 
+    /// How many nodes it has.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether the set has no node.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     /// The nodes, in the order of the configuration.
     pub fn iter(mut self) -> impl Iterator<Item = NodeId> {
         iter::from_fn(move || {

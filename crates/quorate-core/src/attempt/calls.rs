@@ -29,9 +29,9 @@ impl State {
         now: Instant,
         effects: &mut Effects,
     ) {
-        let (cluster, node) = (attempt.cluster(), id.node());
+        let (cluster, node) = (attempt.cluster(), id.node);
         let (operation, kind) = operation(attempt, node, message);
-        let tag = Tag { node, number: id.number(), begun: now, kind };
+        let tag = Tag { node, number: id.number, begun: now, kind };
         match attempt.begin_call(operation, tag) {
             Ok(since) => {
                 let limit = attempt.node_timeout.saturating_add(cluster.nodes.connect_limit(node));
@@ -87,7 +87,7 @@ impl State {
         if tag.kind == CallKind::Release {
             set_bit(&attempt.queued, tag.node, false);
         }
-        self.machine.handle_reply(CallId::new(tag.node, tag.number), outcome, now);
+        self.machine.handle_reply(CallId { node: tag.node, number: tag.number }, outcome, now);
     }
 
     /// The gate has answered a hint.

@@ -7,10 +7,10 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::{Attempt, State};
 use crate::algorithm::attempt::End;
 use crate::algorithm::lease::saturating_add;
 use crate::error::{LeaseEnd, QuorumFailure};
-use crate::resource::{Key, Label};
 
 /// All ends of a lease, each at the number that stands for it.
 const ALL: [End; 7] = [
@@ -23,22 +23,24 @@ const ALL: [End; 7] = [
     End::Detached,
 ];
 
-/// The end of a lease as its holder hears it. `failure`: what each node said against the lease. `by`: the label of the revoker.
-pub(super) fn lost(
-    why: End,
-    keys: &[Key],
-    by: Option<Label>,
-    failure: impl FnOnce() -> QuorumFailure,
-) -> LeaseEnd {
-    let names = keys.into();
-    match why {
-        End::Expired => LeaseEnd::Expired { last: failure().of(names) },
-        End::HoldLimit => LeaseEnd::HoldLimit(names),
-        End::NotOurs => LeaseEnd::NotHeld(failure().of(names)),
-        End::Closed => LeaseEnd::Closed(names),
-        End::Released => LeaseEnd::Released(names),
-        End::Detached => LeaseEnd::Detached(names),
-        End::Revoked => LeaseEnd::Revoked { names, by },
+impl State {
+    /// Why the lease has ended, as its holder hears it.
+    pub(super) fn lost(&self, attempt: &Attempt) -> LeaseEnd {
+        let names = attempt.claim.keys();
+        let failure = || match self.told.lost {
+            Some(_) => self.failure(attempt),
+            // No node said anything about it.
+            None => QuorumFailure::default().of(names),
+        };
+        match attempt.end.ended().map_or_else(|| attempt.end.why(), |(why, _)| why) {
+            End::Expired => LeaseEnd::Expired { last: failure() },
+            End::HoldLimit => LeaseEnd::HoldLimit(names.into()),
+            End::NotOurs => LeaseEnd::NotHeld(failure()),
+            End::Closed => LeaseEnd::Closed(names.into()),
+            End::Released => LeaseEnd::Released(names.into()),
+            End::Detached => LeaseEnd::Detached(names.into()),
+            End::Revoked => LeaseEnd::Revoked { names: names.into(), by: self.revoked_by() },
+        }
     }
 }
 
@@ -67,17 +69,10 @@ impl PublishedEnd {
         }
     }
 
-    /// The lease is valid until then. A revoke that has taken effect stays the reason.
-    pub(super) fn publish(&self, valid_until: Instant, is_limited: bool) {
-        if !self.is_revoked() {
-            self.set_why(if is_limited { End::HoldLimit } else { End::Expired });
-        }
-        self.valid_for.store(self.nanos(valid_until), Ordering::Release);
-    }
-
-    /// The lease ends by time for this reason.
-    pub(super) fn set_why(&self, why: End) {
+    /// The lease is valid until then, and ends for this reason if nothing happens before.
+    pub(super) fn publish(&self, valid_until: Instant, why: End) {
         self.by_time.store(why as u8, Ordering::Release);
+        self.valid_for.store(self.nanos(valid_until), Ordering::Release);
     }
 
     /// The lease has ended, if it had not before.
@@ -143,13 +138,13 @@ mod tests {
     #[test]
     fn h4_a_lease_ends_by_the_clock_and_the_first_writer_says_why() {
         let start = Instant::now();
-        for (is_limited, why) in [(false, End::Expired), (true, End::HoldLimit)] {
+        for why in [End::Expired, End::HoldLimit] {
             let end = PublishedEnd::new(start);
-            end.publish(start + SECOND, is_limited);
+            end.publish(start + SECOND, why);
             assert_eq!(end.check(start), Ok(start + SECOND));
             assert_eq!(end.check(start + SECOND), Err(why));
             end.end(End::Released, start);
-            end.publish(start + 9 * SECOND, false);
+            end.publish(start + 9 * SECOND, End::Expired);
             assert_eq!(end.check(start), Err(why), "it has one end");
             assert_eq!(end.ended(), Some((why, start + SECOND)));
         }
@@ -160,7 +155,7 @@ mod tests {
         let start = Instant::now();
         for why in ALL {
             let end = PublishedEnd::new(start);
-            end.publish(start + SECOND, false);
+            end.publish(start + SECOND, End::Expired);
             end.end(why, start + SECOND / 3);
             assert_eq!(end.ended().map(|(why, at)| (why, at - start)), Some((why, SECOND / 3)));
             let never = PublishedEnd::new(start);

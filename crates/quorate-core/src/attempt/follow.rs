@@ -1,16 +1,15 @@
-//! What follows from an input: calls begin, decisions are kept, tickets are given on.
+//! What follows from an input: the end is published, results are told, tickets are given on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::calls::{FIRST_HINT, ask_gate};
-use super::end::lost;
-use super::{Attempt, Effects, Failed, Renewing, State};
-use crate::algorithm::attempt::{AttemptMachine, Decision, End, NodeSet, RoundId};
+use super::{Attempt, Effects, Renewing, State};
+use crate::algorithm::attempt::{AttemptMachine, End, NodeSet, Results, RoundId};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
-use crate::error::{LeaseEnd, QuorumFailure, ReleaseError};
+use crate::error::QuorumFailure;
 use crate::seam::backend::{BackendError, Holder};
 use crate::telemetry;
 use crate::turns::tickets::{Progress, Turn};
@@ -19,17 +18,10 @@ impl State {
     pub(super) fn new(machine: AttemptMachine<BackendError, Option<Holder>>, turn: Turn) -> Self {
         Self {
             machine,
-            first: None,
-            is_taken: false,
-            extended: None,
-            failed: None,
-            lost: None,
-            revoked: None,
-            released: None,
-            is_undone: false,
-            is_cleared: false,
-            is_left: false,
+            told: Results::default(),
+            is_answered: false,
             is_closed: false,
+            revoked: None,
             renewal: None,
             turn,
             is_counted: false,
@@ -37,47 +29,54 @@ impl State {
         }
     }
 
-    pub(super) fn decided(
+    /// Publishes the end of the lease, and why it ends.
+    pub(super) fn publish_end(&self, attempt: &Attempt, now: Instant) {
+        if let Some(end) = self.machine.valid_until() {
+            attempt.end.publish(end, self.machine.end_by_time());
+        }
+        if let Some(why) = self.machine.results().lost {
+            attempt.end.end(why, now.min(attempt.end.valid_until()));
+        }
+    }
+
+    /// Tells what was decided since `before`.
+    pub(super) fn tell(
         &mut self,
         attempt: &Arc<Attempt>,
-        decision: Decision,
+        before: &Results,
         now: Instant,
         effects: &mut Effects,
     ) {
-        match decision {
-            Decision::Won { valid_until, token } => {
-                self.first = Some(Ok(()));
-                attempt.end.publish(valid_until, self.machine.is_limited());
-                let _ = attempt.won.set((now, token));
+        let results = self.told;
+        match results.first {
+            Some(Ok(())) if before.first.is_none() => {
+                let _ = attempt.won.set((now, self.machine.fencing_token()));
                 self.turn.won(now, &mut effects.given_on);
             }
-            Decision::NotWon(loss) => {
-                self.first = Some(Err(loss));
-                self.background_since = Some(now);
-            }
-            Decision::Undone => self.is_undone = true,
-            Decision::Cleared => self.is_cleared = true,
-            Decision::Extended(round) => {
-                self.extended = Some(round);
-                self.extension_decided(attempt, round, None, now, effects);
-            }
-            Decision::ExtendFailed(round) => {
-                let (failure, end) = (self.failure(attempt), attempt.end.valid_until());
-                self.failed = Some(Box::new(Failed { round, failure: failure.clone(), end }));
-                self.extension_decided(attempt, round, Some(failure), now, effects);
-            }
-            Decision::Revoked => self.note_revoked(attempt, now, effects),
-            Decision::LeaseLost(end) => self.lease_lost(attempt, end, now, effects),
-            Decision::Released => self.release_decided(Ok(()), now),
-            Decision::LostBefore => {
-                let lost = self.lost.as_deref().cloned();
-                let lost = lost.unwrap_or_else(|| LeaseEnd::NotHeld(self.failure(attempt)));
-                self.release_decided(Err(ReleaseError::Lost(lost)), now);
-            }
-            Decision::Unconfirmed => {
-                let failure = self.failure(attempt);
-                self.release_decided(Err(ReleaseError::Unconfirmed(failure)), now);
-            }
+            Some(Err(_)) if before.first.is_none() => self.background_since = Some(now),
+            _ => {}
+        }
+        if results.extended > before.extended {
+            self.extension_decided(attempt, results.extended, None, now, effects);
+        } else if before.is_failing && !results.is_failing && self.machine.valid_until().is_some() {
+            self.moved_on_late(attempt, now, effects);
+        }
+        if let Some((round, _)) = results.failed.filter(|_| results.failed != before.failed) {
+            let failure = self.failure(attempt);
+            self.extension_decided(attempt, round, Some(failure), now, effects);
+        }
+        if results.is_revoked && !before.is_revoked {
+            let (by, left) = (self.revoked_by(), attempt.end.valid_until());
+            let left = left.saturating_duration_since(now);
+            effects.tell(move |attempt| {
+                telemetry::revoked(attempt.claim.keys(), by.as_ref(), left);
+            });
+        }
+        if results.lost.is_some() && before.lost.is_none() {
+            self.tell_lost(attempt, effects);
+        }
+        if results.released.is_some() && before.released.is_none() {
+            self.background_since = Some(now);
         }
     }
 
@@ -115,18 +114,11 @@ impl State {
         }
     }
 
-    fn release_decided(&mut self, result: Result<(), ReleaseError>, now: Instant) {
-        self.background_since = Some(now);
-        self.released.get_or_insert(result);
-    }
-
-    fn lease_lost(&mut self, attempt: &Attempt, why: End, now: Instant, effects: &mut Effects) {
-        let at = now.min(attempt.end.valid_until());
-        attempt.end.end(why, at);
+    /// The lease has ended before its release.
+    fn tell_lost(&self, attempt: &Attempt, effects: &mut Effects) {
         // Another writer may have been first.
-        let (why, at) = attempt.end.ended().unwrap_or((why, at));
-        let told = lost(why, attempt.claim.keys(), self.revoked_by(), || self.answers(attempt));
-        self.lost = Some(Box::new(told.clone()));
+        let Some((why, at)) = attempt.end.ended() else { return };
+        let told = self.lost(attempt);
         effects.tell(move |attempt| {
             let (keys, held) = (attempt.claim.keys(), attempt.held(at));
             match told.reason() {
@@ -145,8 +137,7 @@ impl State {
         now: Instant,
         effects: &mut Effects,
     ) {
-        let is_result_to_come =
-            self.first.is_some() && !self.is_taken && !self.is_left && !self.is_closed;
+        let is_result_to_come = self.told.first.is_some() && !self.is_answered && !self.is_closed;
         if self.turn.is_over() || is_result_to_come {
             return;
         }
@@ -162,7 +153,8 @@ impl State {
             });
         }
         let is_ordered = attempt.cluster().nodes.all_ordered();
-        let is_decided = self.released.is_some() || self.is_cleared || self.is_undone;
+        let Results { released, is_cleared, is_undone, .. } = self.told;
+        let is_decided = released.is_some() || is_cleared || is_undone;
         let progress = Progress { is_ordered, was_held, is_decided, is_over };
         self.turn.give_on(progress, now, &mut effects.given_on);
     }
@@ -173,7 +165,7 @@ impl State {
     }
 
     /// The same for the holder, with its keys.
-    fn failure(&self, attempt: &Attempt) -> QuorumFailure {
+    pub(super) fn failure(&self, attempt: &Attempt) -> QuorumFailure {
         self.answers(attempt).of(attempt.claim.keys())
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Attempt, Effects, Renewing, State};
-use crate::algorithm::attempt::RoundId;
+use crate::algorithm::attempt::{End, RoundId};
 
 impl State {
     /// Renews the lease from now on, until it ends.
@@ -57,7 +57,8 @@ impl State {
                 true => times.next(valid_until, random, cluster.attempts.origin()),
                 false => times.retry(now, valid_until, random),
             };
-            renewal.at = Some(at).filter(|at| *at < valid_until && !self.machine.is_limited());
+            let is_limited = self.machine.end_by_time() == End::HoldLimit;
+            renewal.at = Some(at).filter(|at| *at < valid_until && !is_limited);
         }
     }
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Attempt, Effects, Failed, State};
-use crate::algorithm::attempt::End;
+use super::{Attempt, Effects, State};
 use crate::error::{LeaseEnd, QuorumFailure};
 use crate::resource::Label;
 use crate::telemetry;
@@ -45,7 +44,7 @@ impl Attempt {
     /// has not moved on since.
     fn is_risky(&self, state: &State) -> bool {
         let is_late = state.renewal.as_ref().is_some_and(|renewal| renewal.is_late);
-        self.end.is_revoked() || state.failed(self).is_some() || is_late
+        self.end.is_revoked() || state.told.is_failing || is_late
     }
 
     /// Whether the lease is valid and at risk.
@@ -56,62 +55,20 @@ impl Attempt {
     /// What the nodes answered to the latest extension that failed, if the end has not moved on
     /// since.
     pub(crate) fn failed_extension(self: &Arc<Self>) -> Option<QuorumFailure> {
-        self.look(|state| state.failed(self).map(|failed| failed.failure.clone()))
+        self.look(|state| state.told.is_failing.then(|| state.failure(self)))
     }
 }
 
 impl State {
-    /// Publishes the end of the lease, where a reply has moved it. Returns whether an extension had
-    /// failed until then.
-    pub(super) fn publish_end(
-        &mut self,
-        attempt: &Attempt,
-        now: Instant,
-        effects: &mut Effects,
-    ) -> bool {
-        let published = attempt.end.valid_until();
-        let moved = self.machine.valid_until().filter(|end| *end != published);
-        let Some(end) = moved.filter(|_| attempt.won.get().is_some()) else { return false };
-        let was_at_risk = self.failed(attempt).is_some();
-        attempt.end.publish(end, self.machine.is_limited());
-        // Tasks that wait have timers for an end that is later.
-        effects.is_changed |= end < published;
-        if end < published {
-            self.plan_renewal(attempt, true, now);
-        }
-        was_at_risk
-    }
-
     /// The votes of an extension that failed have come late, and have moved the end on.
     pub(super) fn moved_on_late(&mut self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
-        if self.failed.as_ref().is_none_or(|failed| Some(failed.round) <= self.extended) {
-            // A later one has succeeded.
-            return;
-        }
         self.plan_renewal(attempt, true, now);
         let left = attempt.end.valid_until().saturating_duration_since(now);
         effects.tell(move |attempt| telemetry::extended_late(attempt.claim.keys(), left));
     }
 
-    /// A revoke has taken effect: nothing is renewed any more.
-    pub(super) fn note_revoked(&self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
-        attempt.end.set_why(End::Revoked);
-        let (by, left) = (self.revoked_by(), attempt.end.valid_until());
-        let left = left.saturating_duration_since(now);
-        effects.tell(move |attempt| {
-            telemetry::revoked(attempt.claim.keys(), by.as_ref(), left);
-        });
-    }
-
     /// The label of the process that revoked the lock.
     pub(super) fn revoked_by(&self) -> Option<Label> {
         self.revoked.as_deref().cloned().flatten()
-    }
-
-    /// The latest extension that failed, if none has succeeded since, and no late vote has moved
-    /// the end on.
-    pub(super) fn failed(&self, attempt: &Attempt) -> Option<&Failed> {
-        let failed = self.failed.as_deref().filter(|failed| Some(failed.round) > self.extended);
-        failed.filter(|failed| attempt.end.valid_until() <= failed.end)
     }
 }

@@ -4,9 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::end::lost;
 use super::{Attempt, Face, PublishedEnd, State, Wish};
-use crate::algorithm::attempt::{AttemptMachine, End, Loss, NodeSet, RoundId, Settings};
+use crate::algorithm::attempt::{AttemptMachine, End, Loss, NodeSet, Released, RoundId, Settings};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::quorum::NodeId;
@@ -107,9 +106,9 @@ impl Attempt {
             if state.is_closed {
                 return Some(None);
             }
-            let loss = match state.first? {
+            let loss = match state.told.first? {
                 Ok(()) if self.end.check(self.cluster().now()).is_ok() => {
-                    state.is_taken = true;
+                    state.is_answered = true;
                     return Some(Some(Ok(())));
                 }
                 // It has expired before the caller heard of it (T2).
@@ -124,8 +123,8 @@ impl Attempt {
 
     /// Waits until each node has answered the undo, or has failed it, for `limit` at most (C8).
     pub(crate) async fn undone(self: &Arc<Self>, limit: Duration) {
-        let undone =
-            self.wait(|state| (state.is_undone || state.machine.is_quiescent()).then_some(()));
+        let is_undone = |state: &State| state.told.is_undone || state.machine.is_quiescent();
+        let undone = self.wait(|state| is_undone(state).then_some(()));
         self.cluster().within(limit, undone).await;
     }
 
@@ -211,7 +210,15 @@ impl Attempt {
 
     /// The decision about the release, which has begun.
     pub(crate) async fn released(self: &Arc<Self>) -> Result<(), ReleaseError> {
-        self.wait(|state| state.released.clone()).await
+        let released = self.wait(|state| match state.told.released? {
+            Released::Ours => Some(Ok(())),
+            Released::LostBefore => Some(Err(ReleaseError::Lost(match state.told.lost {
+                Some(_) => state.lost(self),
+                None => LeaseEnd::NotHeld(state.failure(self)),
+            }))),
+            Released::Unconfirmed => Some(Err(ReleaseError::Unconfirmed(state.failure(self)))),
+        });
+        released.await
     }
 
     /// Sends nothing from now on: the lock may belong to another process. An error if it is lost.
@@ -253,24 +260,14 @@ impl State {
     ) -> Option<Result<(), ExtendError>> {
         // What is over stays over, however the round ended.
         let is_over = attempt.end.check(now).is_err();
-        if !is_over && self.extended >= Some(round) {
+        if !is_over && self.told.extended >= round {
             return Some(Ok(()));
         }
         if is_over || attempt.end.is_revoked() {
             return Some(Err(self.lost(attempt).into()));
         }
-        let failed = self.failed.as_ref().filter(|failed| failed.round >= round)?;
-        Some(Err(ExtendError::NoQuorum(failed.failure.clone())))
-    }
-
-    /// Why the lease has ended.
-    pub(super) fn lost(&self, attempt: &Attempt) -> LeaseEnd {
-        let why = attempt.end.ended().map_or_else(|| attempt.end.why(), |(why, _)| why);
-        match &self.lost {
-            Some(lost) => LeaseEnd::clone(lost),
-            // No node said anything about it.
-            None => lost(why, attempt.claim.keys(), self.revoked_by(), QuorumFailure::default),
-        }
+        let is_failed = self.told.failed.is_some_and(|(failed, _)| failed >= round);
+        is_failed.then(|| Err(ExtendError::NoQuorum(self.failure(attempt))))
     }
 }
 
@@ -282,12 +279,12 @@ pub(crate) fn settings(cluster: &Cluster, claim: &Claim) -> Settings {
     settings.drift = config.drift;
     settings.safety_margin = config.safety_margin;
     settings.cleanup_bound = config.cleanup_bound;
-    let is_ordered = |id: &NodeId| nodes.can(*id, Capabilities::ORDERED);
-    settings = nodes.count().ids().filter(is_ordered).fold(settings, Settings::ordered);
-    let connects = |settings: Settings, id| settings.connecting(id, nodes.connect_limit(id));
-    settings = nodes.count().ids().fold(settings, connects);
+    let ids = || nodes.count().ids();
+    settings.ordered = ids().filter(|id| nodes.can(*id, Capabilities::ORDERED)).collect();
+    settings.connecting = ids().filter(|id| !nodes.connect_limit(*id).is_zero()).collect();
+    settings.connect_limit = nodes.longest_connect();
     // A key of readers changes with each of them.
-    let pushes = Capabilities::ORDERED | Capabilities::PUSH;
-    let pushes = |id: &NodeId| claim.mode() == Mode::Exclusive && nodes.can(*id, pushes);
-    nodes.count().ids().filter(pushes).fold(settings, Settings::pushing)
+    let pushes = |id: &NodeId| nodes.can(*id, Capabilities::ORDERED | Capabilities::PUSH);
+    settings.pushing = ids().filter(pushes).filter(|_| claim.mode() == Mode::Exclusive).collect();
+    settings
 }

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use quorate_pure::core_source::algorithm::attempt::{
-    Action, AttemptMachine, CallId, Decision, Knowledge, Message, NodeSet, Outcome, RoundVote,
-    Settings,
+    Action, AttemptMachine, CallId, Knowledge, Message, NodeSet, Outcome, Released, Results,
+    RoundVote, Settings,
 };
 use quorate_pure::core_source::algorithm::fence::FencingToken;
 use quorate_pure::core_source::algorithm::lease::{SafetyMargin, Ttl};
 use quorate_pure::core_source::algorithm::quorum::{NodeCount, NodeId};
+
+use crate::decided::{Decision, decided};
 
 const STEPS: usize = 60;
 const SECOND: Duration = Duration::from_secs(1);
@@ -30,7 +32,7 @@ pub(crate) struct Run<'a> {
     acquires: usize,
     granted: Vec<NodeId>, // The nodes that granted the acquire, whether or not it counted.
     releases: HashMap<NodeId, usize>, // The number of releases that each node was sent.
-    decided: Vec<Decision>,
+    results: Results,
     votes: Vec<RoundVote<usize>>,
     is_awaited: bool, // The caller of a release waits.
     is_detached: bool,
@@ -49,7 +51,7 @@ struct Promised {
 impl Promised {
     fn hear(&mut self, call: CallId, message: Message, outcome: Outcome<usize>, of: &Settings) {
         let sent = self.sent.remove(&call);
-        if call.number() < self.since {
+        if call.number < self.since {
             return;
         }
         match (message, outcome) {
@@ -58,8 +60,8 @@ impl Promised {
                 let validity = of.safety_margin.validity(of.drift, ttl);
                 self.until = self.until.max(sent.map(|sent| sent + validity));
             }
-            (_, Outcome::Refused(())) => (self.until, self.since) = (None, call.number()),
-            (_, Outcome::Marked(())) => self.since = call.number(),
+            (_, Outcome::Refused(())) => (self.until, self.since) = (None, call.number),
+            (_, Outcome::Marked(())) => self.since = call.number,
             _ => {}
         }
     }
@@ -78,8 +80,10 @@ impl<'a> Run<'a> {
         let ordered = pick(3);
         for node in nodes.ids() {
             if ordered == 0 || ordered == 1 && pick(2) == 0 {
-                settings = settings.ordered(node);
-                settings = if pick(2) == 0 { settings.pushing(node) } else { settings };
+                settings.ordered.insert(node);
+                if pick(2) == 0 {
+                    settings.pushing.insert(node);
+                }
             }
         }
         Self {
@@ -96,7 +100,7 @@ impl<'a> Run<'a> {
             acquires: 0,
             granted: Vec::new(),
             releases: HashMap::new(),
-            decided: Vec::new(),
+            results: Results::default(),
             votes: Vec::new(),
             is_awaited: false,
             is_detached: false,
@@ -151,7 +155,7 @@ impl<'a> Run<'a> {
             }
             4..8 => {
                 self.now += SECOND * (self.pick)(6) as u32 / 4;
-                let queued = self.in_flight.iter().map(|(call, _)| call.node());
+                let queued = self.in_flight.iter().map(|(call, _)| call.node);
                 let queued: Vec<_> = queued.take((self.pick)(3)).collect();
                 let (queued, left) = queued.split_at((self.pick)(queued.len() + 1));
                 let of = |nodes: &[NodeId]| nodes.iter().copied().collect::<NodeSet>();
@@ -203,17 +207,17 @@ impl<'a> Run<'a> {
             _ => Outcome::Granted(number.filter(|_| self.settings.fencing)),
         };
         if let (Message::Acquire { .. }, Outcome::Granted(_)) = (message, outcome) {
-            self.granted.push(call.node());
+            self.granted.push(call.node);
         }
-        let is_won = self.decided.iter().any(|it| matches!(it, Decision::Won { .. }));
+        let is_won = self.results.first == Some(Ok(()));
         if let (Message::Acquire { .. }, Some(vote @ RoundVote::Open), false) =
-            (message, self.votes.get_mut(call.node().index()), is_won)
+            (message, self.votes.get_mut(call.node.index()), is_won)
         {
             // An answer to a first round that is lost already (A4).
             *vote = outcome.into();
         }
         self.settled.push((call, outcome));
-        self.promises[call.node().index()].hear(call, message, outcome, &self.settings);
+        self.promises[call.node.index()].hear(call, message, outcome, &self.settings);
         self.attempt.handle_reply(call, outcome, self.now);
     }
 
@@ -227,12 +231,12 @@ impl<'a> Run<'a> {
                     *seen.entry("give up").or_default() += 1;
                 }
                 Action::Send(call, message) => {
-                    let before = self.in_flight.iter().filter(|(call, _)| call.node() == id);
+                    let before = self.in_flight.iter().filter(|(call, _)| call.node == id);
                     let before: Vec<Message> = before.map(|(_, message)| *message).collect();
                     let is_look = |other: &Message| matches!(other, Message::Look);
                     let has_looked = before.iter().any(is_look);
                     let before: Vec<_> = before.into_iter().filter(|it| !is_look(it)).collect();
-                    let is_ordered = self.settings.is_ordered(id);
+                    let is_ordered = self.settings.ordered.contains(id);
                     match message {
                         Message::Acquire { .. } => self.acquires += 1,
                         Message::Release { .. } => {
@@ -259,15 +263,14 @@ impl<'a> Run<'a> {
                         Message::Raise { .. } => *seen.entry("raise").or_default() += 1,
                         Message::Look => *seen.entry("look").or_default() += 1,
                         Message::Extend { .. } => {
-                            let is_revoked = self.decided.contains(&Decision::Revoked);
-                            assert!(!is_revoked, "seed {seed}: V10");
+                            assert!(!self.results.is_revoked, "seed {seed}: V10");
                         }
                         _ => {}
                     }
                     self.in_flight.push((call, message));
                     let promised = &mut self.promises[id.index()];
                     match message {
-                        Message::Repair { .. } => promised.since = call.number(),
+                        Message::Repair { .. } => promised.since = call.number,
                         _ => drop(promised.sent.insert(call, self.now)),
                     }
                 }
@@ -275,9 +278,11 @@ impl<'a> Run<'a> {
         }
         assert_eq!(self.acquires, self.settings.nodes.get(), "seed {seed}: C6");
         let mut is_decided = false;
-        while let Some(decision) = self.attempt.poll_decision() {
+        let before = std::mem::replace(&mut self.results, self.attempt.results());
+        for decision in decided(&before, &self.results) {
             let name = match decision {
-                Decision::Won { valid_until, .. } => {
+                Decision::Won => {
+                    let valid_until = self.attempt.valid_until().expect("a lease");
                     assert!(self.granted.len() >= quorum, "seed {seed}: Q1");
                     assert!(self.now < valid_until, "seed {seed}: T2");
                     let Settings { safety_margin, drift, ttl, hold_limit, .. } = self.settings;
@@ -288,16 +293,16 @@ impl<'a> Run<'a> {
                     "won"
                 }
                 Decision::NotWon(_) => "not won",
-                Decision::Extended { .. } => "extended",
-                Decision::ExtendFailed { .. } => "extend failed",
+                Decision::Extended => "extended",
+                Decision::ExtendFailed => "extend failed",
                 Decision::LeaseLost(_) => "lost",
                 Decision::Revoked => {
                     self.promises.iter_mut().for_each(|promised| promised.sent.clear());
                     "revoked"
                 }
-                Decision::Released => "released",
-                Decision::LostBefore => "lost before",
-                Decision::Unconfirmed => "unconfirmed",
+                Decision::Released(Released::Ours) => "released",
+                Decision::Released(Released::LostBefore) => "lost before",
+                Decision::Released(Released::Unconfirmed) => "unconfirmed",
                 Decision::Undone => "undone",
                 Decision::Cleared => "cleared",
             };
@@ -305,9 +310,6 @@ impl<'a> Run<'a> {
             if matches!(name, "released" | "lost before" | "unconfirmed") {
                 self.is_awaited = false;
             }
-            let is_second = !is_round && self.decided.contains(&decision);
-            assert!(!is_second, "seed {seed}: {name} was decided twice");
-            self.decided.push(decision);
             is_decided |= is_round;
             *seen.entry(name).or_default() += 1;
         }

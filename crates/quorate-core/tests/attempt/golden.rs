@@ -105,10 +105,10 @@ pub(crate) fn parse_settings(line: &str) -> Settings {
     for node in nodes.ids() {
         let name = format!("n{}", node.index() + 1);
         if words.contains(&"ordered") || value("ordered-node") == Some(name.as_str()) {
-            settings = settings.ordered(node);
+            settings.ordered.insert(node);
         }
         if words.contains(&"pushing") {
-            settings = settings.pushing(node);
+            settings.pushing.insert(node);
         }
     }
     settings

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 mod any_order;
+mod decided;
 mod fingerprint;
 mod golden;
 mod player;

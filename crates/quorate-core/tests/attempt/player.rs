@@ -4,11 +4,13 @@ use std::hash::{DefaultHasher, Hasher};
 use std::time::Instant;
 
 use quorate_pure::core_source::algorithm::attempt::{
-    Action, AttemptMachine, CallId, Decision, Message, NodeSet, Outcome, RoundVote, Settings,
+    Action, AttemptMachine, CallId, Message, NodeSet, Outcome, Released, Results, RoundVote,
+    Settings,
 };
 use quorate_pure::core_source::algorithm::fence::FencingToken;
 use quorate_pure::core_source::algorithm::quorum::NodeId;
 
+use crate::decided::{Decision, decided};
 use crate::golden::{epoch, parse_duration};
 
 pub(crate) struct Player {
@@ -20,13 +22,14 @@ pub(crate) struct Player {
     settled: Vec<(CallId, Outcome<String, String>)>,
     sent: Vec<(NodeId, String)>,
     decided: Vec<String>,
+    results: Results,
 }
 
 impl Player {
     pub(crate) fn new(settings: Settings, is_model: bool) -> Self {
         let attempt = AttemptMachine::new(settings, epoch());
-        let (in_flight, settled, sent, decided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { settings, attempt, is_model, in_flight, settled, sent, decided }
+        let (in_flight, settled, sent, decided, results) = Default::default();
+        Self { settings, attempt, is_model, in_flight, settled, sent, decided, results }
     }
 
     /// Plays the events of a line, and returns the line as it should be.
@@ -56,9 +59,13 @@ impl Player {
     fn handle(&mut self, words: &[&str], now: Instant) {
         let attempt = &mut self.attempt;
         match *words {
-            ["new"] => *attempt = AttemptMachine::new(self.settings, now),
+            ["new"] => {
+                *attempt = AttemptMachine::new(self.settings, now);
+                self.results = Results::default();
+            }
             ["adopt", ref token @ ..] => {
                 let token = token.first().map(|token| number(token));
+                self.results = Results::default();
                 *attempt = AttemptMachine::adopt(self.settings, token, now);
             }
             ["timeout"] => attempt.handle_timeout(now),
@@ -148,7 +155,7 @@ impl Player {
                 ["error", ref reason @ ..] => (kind, Outcome::Failed(reason.concat())),
                 ["lost", ref reason @ ..] => (kind, Outcome::Lost(reason.concat())),
                 ["again"] => {
-                    let is_meant = |(call, _): &&(CallId, _)| call.node() == id;
+                    let is_meant = |(call, _): &&(CallId, _)| call.node == id;
                     let (call, outcome) =
                         self.settled.iter().rev().find(is_meant).cloned().unwrap();
                     return self.attempt.handle_reply(call, outcome, now);
@@ -156,8 +163,7 @@ impl Player {
                 _ => panic!("no such reply: {reply:?}"),
             };
             let is_meant = |(call, message): &(CallId, Message)| {
-                call.node() == id
-                    && kind.is_none_or(|kind| verb(*message).eq_ignore_ascii_case(kind))
+                call.node == id && kind.is_none_or(|kind| verb(*message).eq_ignore_ascii_case(kind))
             };
             let call = self.in_flight.iter().position(is_meant);
             let call = call.unwrap_or_else(|| panic!("no {kind:?} is in flight: {words:?}"));
@@ -171,9 +177,9 @@ impl Player {
         while let Some((id, action)) = self.attempt.poll_send() {
             match action {
                 Action::Send(call, message) => {
-                    assert_eq!(call.node(), id);
-                    let latest = self.in_flight.last().map_or(0, |(call, _)| call.number());
-                    assert!(call.number() > latest, "numbers rise");
+                    assert_eq!(call.node, id);
+                    let latest = self.in_flight.last().map_or(0, |(call, _)| call.number);
+                    assert!(call.number > latest, "numbers rise");
                     self.in_flight.push((call, message));
                     self.sent.push((id, self.tell(message)));
                 }
@@ -187,7 +193,8 @@ impl Player {
                 }
             }
         }
-        while let Some(decision) = self.attempt.poll_decision() {
+        let before = std::mem::replace(&mut self.results, self.attempt.results());
+        for decision in decided(&before, &self.results) {
             if !self.is_model || decision != Decision::Cleared {
                 self.decided.push(self.tell_decision(decision));
             }
@@ -208,18 +215,18 @@ impl Player {
     }
 
     fn tell_decision(&self, decision: Decision) -> String {
-        match decision {
-            Decision::Won { valid_until, token: Some(token) } if !self.is_model => {
-                format!("Won({}) token {token}", at(valid_until))
+        let end = || self.attempt.valid_until().map(at).unwrap_or_default();
+        match (decision, self.attempt.fencing_token()) {
+            (Decision::Won, Some(token)) if !self.is_model => {
+                format!("Won({}) token {token}", end())
             }
-            Decision::Won { valid_until, .. } => format!("Won({})", at(valid_until)),
-            Decision::NotWon(_) if self.is_model => "NotWon".into(),
-            Decision::Extended { .. } | Decision::ExtendFailed { .. } => {
-                let is_won = matches!(decision, Decision::Extended { .. });
-                let name = if is_won { "Extended" } else { "ExtendFailed" };
-                format!("{name}({})", self.attempt.valid_until().map(at).unwrap_or_default())
+            (Decision::Won | Decision::Extended | Decision::ExtendFailed, _) => {
+                format!("{decision:?}({})", end())
             }
-            other => format!("{other:?}"),
+            (Decision::NotWon(_), _) if self.is_model => "NotWon".into(),
+            (Decision::Released(Released::Ours), _) => "Released".into(),
+            (Decision::Released(other), _) => format!("{other:?}"),
+            (other, _) => format!("{other:?}"),
         }
     }
 

@@ -1,10 +1,10 @@
-//! One input to an attempt: its calls are put on the wire, and its decisions are judged.
+//! One input to an attempt: its calls are put on the wire, and its results are judged.
 
 use std::rc::Rc;
 use std::time::Instant;
 
 use quorate_pure::core_source::algorithm::attempt::{
-    Action, AttemptMachine, CallId, Decision, Outcome,
+    Action, AttemptMachine, CallId, Outcome, Results,
 };
 
 use crate::judge::Outputs;
@@ -13,11 +13,10 @@ use crate::scope::{Beginning, Flaw, GRACE, MARGIN, NODES, Scope};
 use crate::step::{Input, Next, Step};
 use crate::world::{Caller, Client, Undone, World, node_id, ticks, time};
 
-fn drain(machine: &mut AttemptMachine<()>) -> Outputs {
+fn drain(machine: &mut AttemptMachine<()>, before: Results) -> Outputs {
     let sends = std::iter::from_fn(|| machine.poll_send());
     let sends = sends.map(|(node, action)| (node.index(), action)).collect();
-    let decisions = std::iter::from_fn(|| machine.poll_decision()).collect();
-    Outputs { sends, decisions }
+    Outputs { sends, before, after: machine.results() }
 }
 
 impl World {
@@ -25,7 +24,7 @@ impl World {
     pub(crate) fn drive_new(&self, scope: &Scope, from: usize) -> Next {
         let mut world = self.clone();
         let mut client = self.begin(scope, from, 0);
-        let outputs = drain(&mut client.machine);
+        let outputs = drain(&mut client.machine, Results::default());
         world.clients[from] = Some(Rc::new(client));
         world.put_on_the_wire(scope, from, &outputs.sends);
         Next { step: Step::Begin(from), world, wrong: None }
@@ -40,18 +39,16 @@ impl World {
         }
         let client = world.client(from);
         let mut opened = client.apply(scope, input, time(self.start, client.now));
-        let outputs = drain(&mut client.machine);
+        let outputs = drain(&mut client.machine, before.machine.results());
         client.notice_release(&before, input, self.start);
-        for decision in &outputs.decisions {
-            opened |= client.hear(scope, *decision);
-        }
+        opened |= client.hear(scope, &outputs);
         if client.caller != Caller::Holds {
             client.asked = None; // A release, or the end of the lease, is the end of the round.
         }
         if client.caller == Caller::Lapsed && client.machine.is_releasing() {
             client.caller = Caller::Gone;
         }
-        let wrong = world.judge_decisions(scope, from, &before, &outputs.decisions, input);
+        let wrong = world.judge_results(scope, from, &before, &outputs, input);
         if opened {
             world.forget_round(from);
         }
@@ -130,7 +127,7 @@ impl World {
                 Outcome::Granted(_) | Outcome::Refused(()) | Outcome::Marked(()) => continue,
             };
             if *kind == Kind::Release {
-                self.place(call.node().index()).sides[from].truth.failure = Some(failure);
+                self.place(call.node.index()).sides[from].truth.failure = Some(failure);
             }
         }
     }
@@ -257,52 +254,45 @@ impl Client {
         self.awaits_cleared |= was_awaited && matches!(input, Input::Cancel);
     }
 
-    /// Takes a decision to the caller; returns whether the next round has been opened with it.
-    fn hear(&mut self, scope: &Scope, decision: Decision) -> bool {
-        match decision {
-            Decision::Won { token, .. } => {
-                (self.caller, self.has_won) = (Caller::Holds, true);
-                match scope.fencing.and_then(|fencing| fencing.flaw) {
-                    Some(Flaw::ReadBack) => self.reads = true,
-                    _ => self.token = token.map(small),
+    /// Takes the results to the caller; returns whether the next round has been opened with them.
+    fn hear(&mut self, scope: &Scope, outputs: &Outputs) -> bool {
+        let Outputs { before, after, .. } = outputs;
+        let mut opened = false;
+        if let Some(first) = after.first.filter(|_| before.first.is_none()) {
+            let is_adopting = scope.beginning == Beginning::Adopt;
+            match first {
+                Ok(()) => {
+                    (self.caller, self.has_won) = (Caller::Holds, true);
+                    match scope.fencing.and_then(|fencing| fencing.flaw) {
+                        Some(Flaw::ReadBack) => self.reads = true,
+                        _ => self.token = self.machine.fencing_token().map(small),
+                    }
                 }
-                false
-            }
-            Decision::Extended(round) | Decision::ExtendFailed(round) => {
-                self.asked = self.asked.filter(|asked| *asked > round);
-                if self.asked.is_some() {
-                    self.longest_ttl = self.longest_ttl.max(scope.extension_ttl + 1);
-                }
-                self.asked.is_some()
-            }
-            Decision::NotWon(_) => {
-                let is_adopting = scope.beginning == Beginning::Adopt;
-                self.undone = if is_adopting { Undone::NotDue } else { Undone::Awaited };
-                self.caller = if is_adopting { Caller::Parted } else { Caller::Gone };
-                false
-            }
-            Decision::Revoked => {
-                self.is_revoked = true;
-                false
-            }
-            Decision::LeaseLost(_) => {
-                if matches!(self.caller, Caller::Holds | Caller::Parted) {
-                    self.caller = Caller::Lapsed;
-                }
-                false
-            }
-            Decision::Released | Decision::LostBefore | Decision::Unconfirmed => {
-                self.caller = Caller::Gone;
-                false
-            }
-            Decision::Undone => {
-                self.undone = Undone::Decided;
-                false
-            }
-            Decision::Cleared => {
-                self.awaits_cleared = false;
-                false
+                Err(_) if is_adopting => self.caller = Caller::Parted,
+                Err(_) => (self.caller, self.undone) = (Caller::Gone, Undone::Awaited),
             }
         }
+        if let Some(round) = outputs.round() {
+            self.asked = self.asked.filter(|asked| *asked > round);
+            if self.asked.is_some() {
+                self.longest_ttl = self.longest_ttl.max(scope.extension_ttl + 1);
+            }
+            opened = self.asked.is_some();
+        }
+        self.is_revoked |= after.is_revoked;
+        let is_held = matches!(self.caller, Caller::Holds | Caller::Parted);
+        if outputs.is_lost() && is_held {
+            self.caller = Caller::Lapsed;
+        }
+        if outputs.is_released() {
+            self.caller = Caller::Gone;
+        }
+        if outputs.is_undone() {
+            self.undone = Undone::Decided;
+        }
+        if outputs.is_cleared() {
+            self.awaits_cleared = false;
+        }
+        opened
     }
 }

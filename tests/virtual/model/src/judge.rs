@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorate_pure::core_source::algorithm::attempt::{
-    Action, Decision, Knowledge, Message, RoundVote,
+    Action, Knowledge, Message, Released, Results, RoundId, RoundVote,
 };
 
 use crate::place::{Entry, Failure, Kind, Place, Side};
@@ -11,7 +11,7 @@ use crate::scope::{MARGIN, NODES, QUORUM, Scope};
 use crate::step::Input;
 use crate::world::{Caller, Client, Undone, World, time};
 
-mod decisions;
+mod results;
 mod state;
 
 pub(crate) use state::{IN_TENURE, IN_TIME, UNIQUE};
@@ -19,7 +19,61 @@ pub(crate) use state::{IN_TENURE, IN_TIME, UNIQUE};
 /// What came out of an attempt.
 pub(crate) struct Outputs {
     pub(crate) sends: Vec<(usize, Action)>,
-    pub(crate) decisions: Vec<Decision>,
+    /// The results before and after the input. What was decided is the difference.
+    pub(crate) before: Results,
+    pub(crate) after: Results,
+}
+
+impl Outputs {
+    pub(crate) fn is_won(&self) -> bool {
+        self.before.first.is_none() && self.after.first == Some(Ok(()))
+    }
+
+    pub(crate) fn is_not_won(&self) -> bool {
+        self.before.first.is_none() && matches!(self.after.first, Some(Err(_)))
+    }
+
+    pub(crate) fn is_extended(&self) -> bool {
+        self.before.extended != self.after.extended
+    }
+
+    pub(crate) fn is_extend_failed(&self) -> bool {
+        self.before.failed != self.after.failed
+    }
+
+    /// The latest round of extensions, if it was decided now.
+    pub(crate) fn round(&self) -> Option<RoundId> {
+        let extended = self.is_extended().then_some(self.after.extended);
+        let failed = self.after.failed.filter(|_| self.is_extend_failed());
+        extended.max(failed.map(|(round, _)| round))
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        !self.before.is_revoked && self.after.is_revoked
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.before.lost.is_none() && self.after.lost.is_some()
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.before.released.is_none() && self.after.released.is_some()
+    }
+
+    pub(crate) fn is_undone(&self) -> bool {
+        !self.before.is_undone && self.after.is_undone
+    }
+
+    pub(crate) fn is_cleared(&self) -> bool {
+        !self.before.is_cleared && self.after.is_cleared
+    }
+
+    /// Whether a round was decided, of acquires, extensions or releases, or the lease has ended.
+    fn is_round(&self) -> bool {
+        let is_first = self.is_won() || self.is_not_won();
+        let is_end = self.is_revoked() || self.is_lost() || self.is_released();
+        is_first || self.round().is_some() || is_end
+    }
 }
 
 /// What must hold of an input to an attempt.
@@ -96,7 +150,7 @@ impl World {
         let client = self.clients[from].as_deref()?;
         let is_look =
             |(_, action): &(usize, Action)| matches!(action, Action::Send(_, Message::Look));
-        let is_quiet = outputs.decisions.is_empty()
+        let is_quiet = outputs.before == outputs.after
             && client.machine.valid_until() == before.machine.valid_until()
             && outputs.sends.iter().all(is_look);
         let looks =
@@ -196,7 +250,7 @@ impl World {
         client: &Client,
         outputs: &Outputs,
     ) -> Option<&'static str> {
-        let is_lost = outputs.decisions.iter().any(|it| matches!(it, Decision::NotWon(_)));
+        let is_lost = outputs.is_not_won();
         let owes = |node: usize| {
             let (know, side) = (client.node(node).knowledge(), &self.places[node].sides[from]);
             let has_sent = side.channel.iter().any(|it| it.request.kind == Kind::Release);
@@ -228,7 +282,7 @@ impl World {
         let is_wish = matches!(input, Input::Release | Input::Cancel);
         let is_late = margin_end.is_some_and(|end| now >= end);
         let was_in_time = before.is_valid(self.start);
-        let decided = |decision| outputs.decisions.contains(&decision);
+        let is_lost_before = outputs.after.released == Some(Released::LostBefore);
         let wrong = [
             (client.is_lapsed() && !outputs.sends.is_empty(), "Lapsed: something was sent"),
             (
@@ -248,7 +302,7 @@ impl World {
                 "the guard has gone, and the release does not begin",
             ),
             (
-                matches!(input, Input::Release) && !was_in_time && !decided(Decision::LostBefore),
+                matches!(input, Input::Release) && !was_in_time && !is_lost_before,
                 "a release after the end of the lease is not answered",
             ),
             (
@@ -296,14 +350,13 @@ impl World {
         let is_over = client.is_quiescent()
             && (before.is_quiescent() || (0..NODES).any(|at| client.node(at).owes_release()));
         let clear = (0..NODES).filter(|node| !client.node(*node).owes_release()).count();
-        let is_round = |it: &Decision| !matches!(it, Decision::Undone | Decision::Cleared);
         let mut votes = before.machine.votes().to_vec();
         if let Input::Replies(replies) = input
             && !before.has_won
         {
             let of_a_round = |kind: &Kind| matches!(kind, Kind::Acquire | Kind::Extend);
             for (call, _, outcome) in replies.iter().filter(|(_, kind, _)| of_a_round(kind)) {
-                if let Some(vote @ RoundVote::Open) = votes.get_mut(call.node().index()) {
+                if let Some(vote @ RoundVote::Open) = votes.get_mut(call.node.index()) {
                     *vote = (*outcome).into();
                 }
             }
@@ -323,7 +376,7 @@ impl World {
                 "a quorum is clear, and that is not decided",
             ),
             (
-                votes != client.machine.votes() && !outputs.decisions.iter().any(is_round),
+                votes != client.machine.votes() && !outputs.is_round(),
                 "A4: not the votes of the last round, with the late answers to a first one that was lost",
             ),
         ];

@@ -172,10 +172,8 @@ impl World {
         settings.safety_margin = SafetyMargin::Fixed(ticks(MARGIN).as_duration());
         settings.hold_limit = scope.hold_limit.map(|limit| ticks(limit).as_duration());
         settings.fencing = scope.fencing.is_some();
-        for node in nodes.ids().filter(|_| scope.is_ordered) {
-            settings = settings.ordered(node);
-            settings = if scope.has_pushes { settings.pushing(node) } else { settings };
-        }
+        settings.ordered = nodes.ids().filter(|_| scope.is_ordered).collect();
+        settings.pushing = settings.ordered.iter().filter(|_| scope.has_pushes).collect();
         let time = time(self.start, now);
         let machine = match scope.beginning {
             Beginning::Acquire => AttemptMachine::new(settings, time),

@@ -5,7 +5,11 @@
 //! keeps clocks out. The model checker explores this build, because it is compiled with optimizations.
 
 #![allow(dead_code, reason = "the rest of the core uses it")]
-#![allow(clippy::exhaustive_enums, reason = "in the core they are private")]
+#![allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "in the core they are private"
+)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "its unit tests run in the core"))]
 
 /// The folder of the core's sources.

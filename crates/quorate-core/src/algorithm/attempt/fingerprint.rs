@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
 use super::super::quorum::NodeId;
-use super::{AttemptMachine, Knowledge, Node, NodeSet, Phase, Round, RoundId, RoundVote, Timers};
+use super::{AttemptMachine, Knowledge, Node, Phase, Round, RoundId, RoundVote, Timers};
 
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// The open round, or the last one. It changes when an extension begins.
@@ -37,14 +37,14 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
         let Self { phase, round, timers, hold_until, token, .. } = self;
         let Self { settings, nodes: _, longest_ttl, calls: _, queued, left_late, .. } = self;
         self.has_looked.hash(hasher);
-        if settings.connecting_nodes() != NodeSet::default() {
+        if !settings.connecting.is_empty() {
             left(self.connect_until).hash(hasher);
         }
-        let Self { sends, decisions, votes: _, is_lost: _, waited: _, .. } = self;
+        let Self { sends, results: _, votes: _, waited: _, .. } = self;
         let Round { id: _, start: _, ttl, is_put_off, prolonged } = round;
         let Timers { round, resend, bound, last, look } = timers;
 
-        (std::mem::discriminant(phase), sends.len(), decisions.len()).hash(hasher);
+        (std::mem::discriminant(phase), sends.len()).hash(hasher);
         self.is_quiescent().hash(hasher);
         if !self.is_quiescent() {
             [round, resend, bound, last, look].map(|timer| timer.map(left)).hash(hasher);
@@ -57,7 +57,7 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
             Phase::Held { is_won } => is_won.hash(hasher),
             Phase::Extending { next } => (next, left(self.round_end())).hash(hasher),
             Phase::Lapsed { until } => left(*until).hash(hasher),
-            Phase::Ending(awaited) => awaited.hash(hasher),
+            Phase::Ending { is_awaited } => is_awaited.hash(hasher),
             Phase::Revoked | Phase::Detached | Phase::Over => {}
         }
         hold_until.filter(|_| self.is_held()).map(left).hash(hasher);
@@ -68,7 +68,7 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
     pub fn node_fingerprint(&self, id: NodeId, now: Instant, hasher: &mut impl Hasher) {
         let Node { is_ordered, know, calls, promise, vote, number, failure, looking } =
             self.node(id);
-        let is_judged = matches!(self.phase, Phase::Ending(awaited) if awaited.release);
+        let is_judged = self.phase == Phase::Ending { is_awaited: true };
         let counts = is_judged || !self.has_ended();
         let left = |end: Instant| counts.then(|| end.saturating_duration_since(now));
         for call in calls {

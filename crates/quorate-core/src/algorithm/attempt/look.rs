@@ -49,14 +49,14 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// A node has pushed that a key was written, or may have been. That is a reason to look, and no more (P1).
     pub fn handle_push(&mut self, node: NodeId, now: Instant) {
         self.decide(now);
-        if self.is_held() && self.settings.pushing_nodes().contains(node) {
+        if self.is_held() && self.settings.pushing.contains(node) {
             self.nodes[node.index()].looking.wanted = Some(Wanted::Told);
             self.look_at(node, now);
         }
     }
 
     pub(super) fn plan_first_look(&mut self, now: Instant) {
-        if self.settings.pushing_nodes().iter().next().is_some() {
+        if !self.settings.pushing.is_empty() {
             self.timers.look = Some(saturating_add(now, FIRST));
         }
     }
@@ -69,7 +69,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
         if self.is_held() {
             let is_first = !std::mem::replace(&mut self.has_looked, true);
-            for id in self.settings.pushing_nodes().iter() {
+            for id in self.settings.pushing.iter() {
                 if is_first {
                     self.nodes[id.index()].looking.wanted.get_or_insert(Wanted::First);
                 }

@@ -9,28 +9,10 @@ use super::super::quorum::NodeId;
 /// One call to one node. No two calls of an attempt have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId {
-    node: NodeId,
-    number: u32,
-}
-
-impl CallId {
-    /// The id of the call with this number to this node.
-    #[must_use]
-    pub const fn new(node: NodeId, number: u32) -> Self {
-        Self { node, number }
-    }
-
     /// The node that is called.
-    #[must_use]
-    pub const fn node(self) -> NodeId {
-        self.node
-    }
-
+    pub node: NodeId,
     /// The number of the call. It starts at 1 and rises within an attempt. After 2^32 calls it starts again.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self.number
-    }
+    pub number: u32,
 }
 
 /// What the shell has to do next.
@@ -91,37 +73,38 @@ pub enum Outcome<E, H = ()> {
     NotSent(E),
 }
 
-/// What the caller has to learn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// A quorum granted: the lock is held.
-    Won {
-        /// The end of the lease: the earlier of the promised end and the hold limit.
-        valid_until: Instant,
-        /// The fencing token, with fencing.
-        token: Option<FencingToken>,
-    },
-    /// The first round is lost, and its undo has begun.
-    NotWon(Loss),
-    /// After `NotWon`: each node has refused, has received nothing, or has answered or failed its undo (C8).
-    Undone,
-    /// A quorum still owned the keys. Decides this round and all earlier ones.
-    Extended(RoundId),
-    /// No quorum extended in time. The end of the lease is what the nodes have promised (H1).
-    /// Decides this round and all earlier ones.
-    ExtendFailed(RoundId),
+/// What an attempt has decided, for its callers. What happens in an input is the difference between before and after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Results {
+    /// The first round: the lock was won, or the undo has begun.
+    pub first: Option<Result<(), Loss>>,
+    /// The latest extension for which a quorum still owned the keys. It decides all earlier ones.
+    pub extended: RoundId,
+    /// The latest extension that no quorum granted in time, and the end of the lease then (H1). It decides all earlier ones.
+    pub failed: Option<(RoundId, Instant)>,
+    /// The latest extension has failed, and no late vote has moved the end of the lease on since.
+    pub is_failing: bool,
     /// A revoke has taken effect: the lease goes on to its end, and no further.
-    Revoked,
-    /// The lease has ended before its release (H1, H4).
-    LeaseLost(End),
-    /// The release found the keys on a quorum.
-    Released,
-    /// The lock had been lost before its release.
+    pub is_revoked: bool,
+    /// Why the lease has ended before its release (H1, H4).
+    pub lost: Option<End>,
+    /// The answer to the caller of a release.
+    pub released: Option<Released>,
+    /// After a first round that was lost: each node has refused, has received nothing, or has answered or failed its undo (C8).
+    pub is_undone: bool,
+    /// Without a caller that waits for the release: a quorum of nodes owes none any more.
+    pub is_cleared: bool,
+}
+
+/// What a release has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The keys were ours on a quorum.
+    Ours,
+    /// The lock had been lost before.
     LostBefore,
-    /// The release did not prove whether the lock had been held until then.
+    /// The votes do not prove whether the lock had been held until then.
     Unconfirmed,
-    /// Without a caller of `release`: a quorum of nodes owes no release any more.
-    Cleared,
 }
 
 /// Why a first round was not won.
@@ -137,7 +120,7 @@ pub enum Loss {
     Expired,
 }
 
-/// Why a lease ended. [`Decision::LeaseLost`] is none of the last two: its holder knows.
+/// Why a lease ended. [`Results::lost`] is none of the last two: its holder knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// What the nodes have promised is over.
@@ -157,7 +140,7 @@ pub enum End {
 }
 
 /// The number of a round: the first round is 1, each extension the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoundId(pub(super) u64);
 
 impl RoundId {

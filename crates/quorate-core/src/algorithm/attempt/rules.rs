@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use super::super::lease::saturating_add;
 use super::super::quorum::NodeId;
-use super::messages::{Decision, Loss, Message, Outcome};
+use super::messages::{Loss, Message, Outcome, Released};
 use super::node::{Knowledge, Node, Purpose, RoundVote};
-use super::{AttemptMachine, Owed, Phase};
+use super::{AttemptMachine, Phase};
 
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// A contested round, in which a quorum has granted or refused, goes on for as long as it took until then: it does not
@@ -40,14 +40,16 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             | (Phase::Adopting | Phase::Extending { .. }, Purpose::Extend, outcome)
             | (Phase::Raising, Purpose::Raise, outcome) => outcome.into(),
 
-            (Phase::Ending(_), Purpose::Acquire, Outcome::NotSent(_)) => RoundVote::NotAsked,
-            (Phase::Ending(_), Purpose::Release, Outcome::Refused(_))
+            (Phase::Ending { .. }, Purpose::Acquire, Outcome::NotSent(_)) => RoundVote::NotAsked,
+            (Phase::Ending { .. }, Purpose::Release, Outcome::Refused(_))
                 if node.failure.is_some() || self.lease_end().is_some_and(|end| now >= end) =>
             {
                 RoundVote::Unclear
             }
             // A release that failed is sent again, and may still vote.
-            (Phase::Ending(_), Purpose::Release, outcome) if !node.owes_release() => outcome.into(),
+            (Phase::Ending { .. }, Purpose::Release, outcome) if !node.owes_release() => {
+                outcome.into()
+            }
             _ => RoundVote::Open,
         }
     }
@@ -59,10 +61,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// Takes the first row that matches, and returns whether there was one.
     fn decide_once(&mut self, now: Instant) -> bool {
-        // Most late replies.
-        if self.phase == Phase::Ending(Owed::default()) {
-            return false;
-        }
         // Each row counts what it needs.
         let count =
             |is_so: fn(&Node<E, H>) -> bool| self.nodes.iter().filter(|node| is_so(node)).count();
@@ -111,33 +109,20 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             {
                 self.note_revoked(now);
             }
-            Phase::Extending { next } if granted() >= quorum => {
-                self.close_extension(true, next, now);
-            }
-            Phase::Extending { next } if granted() + open() < quorum => {
-                self.close_extension(false, next, now);
+            Phase::Extending { next } if granted() >= quorum || granted() + open() < quorum => {
+                self.close_extension(granted() >= quorum, next, now);
             }
             Phase::Lapsed { until } if not_ours() > spare || now >= until => {
-                self.begin_release(Owed::DROPPED, now);
+                self.begin_release(false, now);
             }
-            Phase::Ending(awaited) if awaited.release && granted() >= quorum => {
-                self.close_release(Decision::Released, now);
-            }
-            Phase::Ending(awaited) if awaited.release && against() > spare => {
-                self.close_release(Decision::LostBefore, now);
-            }
-            Phase::Ending(awaited) if awaited.release && open() == 0 => {
-                self.close_release(Decision::Unconfirmed, now);
-            }
-            Phase::Ending(awaited) if awaited.undone && self.is_undone() => {
-                self.phase = Phase::Ending(Owed { undone: false, ..awaited });
-                self.decisions.push_back(Decision::Undone);
-            }
-            Phase::Ending(awaited)
-                if awaited.cleared && count(|node| !node.owes_release()) >= quorum =>
-            {
-                self.phase = Phase::Ending(Owed { cleared: false, ..awaited });
-                self.decisions.push_back(Decision::Cleared);
+            Phase::Ending { is_awaited: true } => {
+                let released = match (granted(), against()) {
+                    (granted, _) if granted >= quorum => Released::Ours,
+                    (_, against) if against > spare => Released::LostBefore,
+                    _ if open() == 0 => Released::Unconfirmed,
+                    _ => return false,
+                };
+                self.close_release(released, now);
             }
             _ => return false,
         }
@@ -151,10 +136,10 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             return;
         }
         match self.phase {
-            Phase::Ending(_) if node.owes_release() && kind != Purpose::Release => {
+            Phase::Ending { .. } if node.owes_release() && kind != Purpose::Release => {
                 self.send_release(id, now);
             }
-            Phase::Ending(_) if node.owes_release() && self.timers.bound.is_some() => {
+            Phase::Ending { .. } if node.owes_release() && self.timers.bound.is_some() => {
                 let pause_end = self.node_timeout(now);
                 self.timers.resend.get_or_insert(pause_end);
             }

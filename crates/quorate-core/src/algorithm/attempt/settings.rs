@@ -31,11 +31,16 @@ pub struct Settings {
     pub haste: Duration,
     /// Whether acquires bring a number, of which a fencing token is made.
     pub fencing: bool,
-    ordered: NodeSet,
-    pushing: NodeSet,
-    connecting: NodeSet,
+    /// The *ordered* nodes: their calls take effect in the order in which they begin, and a call that did not
+    /// leave before its connection ended never leaves.
+    pub ordered: NodeSet,
+    /// The ordered nodes that *push*: once one has been extended or looked at, it says when the keys are written.
+    pub pushing: NodeSet,
+    /// The nodes that are *connecting*: they have never answered, and until the attempt is a node timeout and the
+    /// connect limit old, their votes stay open. Those of the other nodes do not.
+    pub connecting: NodeSet,
     /// The longest time that one of these may take to connect.
-    connect_limit: Duration,
+    pub connect_limit: Duration,
 }
 
 impl Settings {
@@ -60,38 +65,6 @@ impl Settings {
         }
     }
 
-    /// Marks a node as *ordered*: its calls take effect in the order in which they begin, and a call
-    /// that did not leave before its connection ended never leaves.
-    #[must_use]
-    pub const fn ordered(mut self, node: NodeId) -> Self {
-        self.ordered.insert(node);
-        self
-    }
-
-    /// Marks an ordered node as *pushing*: once it has been extended or looked at, it says when the keys are written.
-    #[must_use]
-    pub const fn pushing(mut self, node: NodeId) -> Self {
-        self.pushing.insert(node);
-        self
-    }
-
-    /// Marks a node as *connecting*, if `limit` is not zero: it has never answered, and until the attempt is a node timeout and
-    /// this limit old, its votes stay open. Those of the other nodes do not.
-    #[must_use]
-    pub fn connecting(mut self, node: NodeId, limit: Duration) -> Self {
-        if !limit.is_zero() {
-            self.connecting.insert(node);
-            self.connect_limit = self.connect_limit.max(limit);
-        }
-        self
-    }
-
-    /// The nodes that are connecting.
-    #[must_use]
-    pub const fn connecting_nodes(&self) -> NodeSet {
-        self.connecting
-    }
-
     /// How long a call to a node may count: the node timeout, and the connect limit of one that is connecting.
     #[must_use]
     pub fn call_limit(&self, node: NodeId) -> Duration {
@@ -99,18 +72,6 @@ impl Settings {
             true => self.node_timeout.saturating_add(self.connect_limit),
             false => self.node_timeout,
         }
-    }
-
-    /// The nodes that push.
-    #[must_use]
-    pub const fn pushing_nodes(&self) -> NodeSet {
-        self.pushing
-    }
-
-    /// Whether a node was marked as ordered.
-    #[must_use]
-    pub const fn is_ordered(&self, node: NodeId) -> bool {
-        self.ordered.contains(node)
     }
 
     /// Until when a node promises to keep the keys that grants a call which leaves after `start`

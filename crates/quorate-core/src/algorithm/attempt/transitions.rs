@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::super::fence::Agreement;
 use super::super::lease::{Ttl, earlier, saturating_add};
 use super::super::quorum::NodeId;
-use super::messages::{Action, CallId, Decision, End, Loss, Message};
+use super::messages::{Action, CallId, End, Loss, Message, Released};
 use super::node::{Knowledge, Node, Purpose, RoundVote};
-use super::{AttemptMachine, Owed, Phase, Round, Timers};
+use super::{AttemptMachine, Phase, Round, RoundId, Timers};
 
 /// A round's deadline that is noticed later than this is put off by as much, once. The process was
 /// stopped, and replies that are there are not handled yet (T5).
@@ -26,7 +26,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// The deadline of the open round is due: votes that are open become silent.
     pub(super) fn close_votes(&mut self, due: Instant, now: Instant) {
-        let is_ending = matches!(self.phase, Phase::Ending(_));
+        let is_ending = matches!(self.phase, Phase::Ending { .. });
         let latest = if is_ending { self.timers.bound } else { Some(self.round_end()) };
         let latest = latest.filter(|latest| *latest > now);
         let is_late = now.saturating_duration_since(due) > NOTICED_LATE;
@@ -36,7 +36,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             return;
         }
         let (queued, before) = (self.queued, self.round.prolonged);
-        let connecting = self.settings.connecting_nodes();
+        let connecting = self.settings.connecting;
         let has_just_left =
             |id| self.left_late.contains(id) && before.is_none_or(|before| before.contains(id));
         self.timers.round = None;
@@ -103,19 +103,17 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.record_votes(now);
         self.phase = Phase::Held { is_won: true };
         self.hold_until = self.settings.hold_limit.map(|limit| saturating_add(now, limit));
-        let (valid_until, token) = (self.lease_end().unwrap_or(now), self.token);
-        self.decisions.push_back(Decision::Won { valid_until, token });
+        self.results.first = Some(Ok(()));
     }
 
     /// The first round is lost. What an adoption leaves may belong to another process.
     pub(super) fn lose(&mut self, loss: Loss, now: Instant) {
         self.record_votes(now);
-        self.is_lost = true;
-        self.decisions.push_back(Decision::NotWon(loss));
+        self.results.first = Some(Err(loss));
         if self.phase == Phase::Adopting {
             self.part(now);
         } else {
-            self.begin_release(Owed { undone: true, ..Owed::DROPPED }, now);
+            self.begin_release(false, now);
         }
     }
 
@@ -134,7 +132,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.phase = Phase::Held { is_won };
         let Round { id: round, ttl, .. } = self.round;
         if is_won {
-            self.decisions.push_back(Decision::Extended(round));
+            self.results.extended = round;
             let lacks_keys = |node: &Node<E, H>| {
                 matches!(node.vote, RoundVote::Against(_))
                     && node.know == Knowledge::NotOurs
@@ -144,11 +142,15 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
                 self.send(id, Message::Repair { ttl }, now);
             }
         } else {
-            self.decisions.push_back(Decision::ExtendFailed(round));
+            self.note_failed(round, now);
         }
         if let Some(ttl) = next {
             self.open_extension(ttl, now);
         }
+    }
+
+    fn note_failed(&mut self, round: RoundId, now: Instant) {
+        self.results.failed = Some((round, self.lease_end().unwrap_or(now)));
     }
 
     /// A revoke has taken effect. An extension that is open fails: whatever it gained, no other may
@@ -156,23 +158,23 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     pub(super) fn note_revoked(&mut self, now: Instant) {
         if let Phase::Extending { next } = self.phase {
             self.record_votes(now);
-            let round = if next.is_some() { self.round.id.next() } else { self.round.id };
-            self.decisions.push_back(Decision::ExtendFailed(round));
+            self.note_failed(
+                if next.is_some() { self.round.id.next() } else { self.round.id },
+                now,
+            );
         }
         let calls = self.nodes.iter_mut().flat_map(|node| &mut node.calls);
         calls.for_each(|call| call.promise = None);
         self.phase = Phase::Revoked;
-        self.decisions.push_back(Decision::Revoked);
+        self.results.is_revoked = true;
     }
 
     /// The lease has ended: by time, or because a node has taken its promise back. After that
     /// nothing is left to protect.
     pub(super) fn end_lease(&mut self, is_taken_back: bool, now: Instant) {
-        let why = match self.phase {
-            Phase::Revoked => End::Revoked,
-            _ if is_taken_back => End::NotOurs,
-            _ if self.lease_end() < self.promised() => End::HoldLimit,
-            _ => End::Expired,
+        let why = match self.end_by_time() {
+            End::Expired | End::HoldLimit if is_taken_back => End::NotOurs,
+            why => why,
         };
         let end = self.lease_end().filter(|_| !is_taken_back);
         self.lapse(why, end.map_or(now, |end| saturating_add(end, self.margin())), now);
@@ -198,18 +200,18 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
         self.timers.look = None;
         self.phase = Phase::Lapsed { until };
-        self.decisions.push_back(Decision::LeaseLost(why));
+        self.results.lost = Some(why);
     }
 
     /// Begins the release on every node: the undo of a lost round, a release, a dropped guard, and
-    /// the end of a lost lease.
-    pub(super) fn begin_release(&mut self, awaited: Owed, now: Instant) {
-        self.phase = Phase::Ending(awaited);
+    /// the end of a lost lease. `is_awaited`: its caller waits for the answer.
+    pub(super) fn begin_release(&mut self, is_awaited: bool, now: Instant) {
+        self.phase = Phase::Ending { is_awaited };
         self.round = Round::new(self.round.id, now, self.round.ttl);
         let longest = self.longest_ttl.as_duration();
         let bound = self.settings.cleanup_bound.map_or(longest, |bound| bound.min(longest));
         self.timers = Timers {
-            round: awaited.release.then(|| self.node_timeout(now)),
+            round: is_awaited.then(|| self.node_timeout(now)),
             bound: Some(saturating_add(now, bound)),
             ..Timers::default()
         };
@@ -224,15 +226,10 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
     }
 
-    pub(super) fn close_release(&mut self, decision: Decision, now: Instant) {
+    pub(super) fn close_release(&mut self, released: Released, now: Instant) {
         self.record_votes(now);
-        self.phase = Phase::Ending(Owed::default());
-        self.decisions.push_back(decision);
-    }
-
-    /// Whether each node is clean, or has failed a release (C8).
-    pub(super) fn is_undone(&self) -> bool {
-        self.nodes.iter().all(Node::has_answered_undo)
+        self.phase = Phase::Ending { is_awaited: false };
+        self.results.released = Some(released);
     }
 
     /// Sends nothing from now on, and lets the calls in flight settle.
@@ -277,7 +274,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// (T1).
     pub(super) fn send(&mut self, id: NodeId, message: Message, now: Instant) {
         self.calls = self.calls.wrapping_add(1);
-        let call = CallId::new(id, self.calls);
+        let call = CallId { node: id, number: self.calls };
         let promise = match message {
             Message::Acquire { ttl } | Message::Extend { ttl } => {
                 Some(self.settings.promise(now, ttl))

@@ -1,38 +1,42 @@
-//! What must hold of each decision of an attempt: it is compared with what really happened.
+//! What must hold of each result of an attempt: it is compared with what really happened.
 
 use std::time::{Duration, Instant};
 
-use quorate_pure::core_source::algorithm::attempt::{Decision, End, Knowledge};
+use quorate_pure::core_source::algorithm::attempt::{End, Knowledge, Released};
 
-use super::first_of;
+use super::{Outputs, first_of};
 use crate::place::{Entry, Kind, Place, Side, small};
 use crate::scope::{GRACE, MARGIN, NODES, QUORUM, Scope};
 use crate::step::Input;
 use crate::world::{Caller, Client, Undone, World, time};
 
 impl World {
-    pub(crate) fn judge_decisions(
+    pub(crate) fn judge_results(
         &self,
         scope: &Scope,
         from: usize,
         before: &Client,
-        decisions: &[Decision],
+        outputs: &Outputs,
         input: Input<'_>,
     ) -> Option<&'static str> {
         let client = self.clients[from].as_deref()?;
-        let truth = Truth { world: self, scope, from, before, client, decisions, input };
-        decisions.iter().find_map(|decision| match *decision {
-            Decision::Won { valid_until, token } => truth.won(valid_until, token.map_or(0, small)),
-            Decision::Extended(_) => truth.extended(),
-            Decision::ExtendFailed(_) => truth.extend_failed(),
-            Decision::LeaseLost(why) => truth.lease_lost(why),
-            Decision::Released => truth.released(),
-            Decision::LostBefore => truth.lost_before(),
-            Decision::Undone => truth.undone(),
-            Decision::Cleared => truth.cleared(),
-            Decision::Revoked => truth.revoked(),
-            Decision::NotWon(_) | Decision::Unconfirmed => None,
-        })
+        let truth = Truth { world: self, scope, from, before, client, outputs, input };
+        let released = outputs.after.released.filter(|_| outputs.is_released());
+        let judged: [(bool, &dyn Fn() -> Option<&'static str>); 8] = [
+            (outputs.is_won(), &|| truth.won()),
+            (outputs.is_extended(), &|| truth.extended()),
+            (outputs.is_extend_failed(), &|| truth.extend_failed()),
+            (outputs.is_revoked(), &|| truth.revoked()),
+            (outputs.is_lost(), &|| truth.lease_lost(outputs.after.lost?)),
+            (outputs.is_undone(), &|| truth.undone()),
+            (outputs.is_cleared(), &|| truth.cleared()),
+            (outputs.is_released(), &|| match released? {
+                Released::Ours => truth.released(),
+                Released::LostBefore => truth.lost_before(),
+                Released::Unconfirmed => None,
+            }),
+        ];
+        judged.into_iter().filter(|(is_new, _)| *is_new).find_map(|(_, judge)| judge())
     }
 }
 
@@ -43,7 +47,7 @@ struct Truth<'a> {
     from: usize,
     before: &'a Client,
     client: &'a Client,
-    decisions: &'a [Decision],
+    outputs: &'a Outputs,
     input: Input<'a>,
 }
 
@@ -66,10 +70,11 @@ impl Truth<'_> {
         self.count(|_, side| side.truth.has_deleted)
     }
 
-    fn won(&self, valid_until: Instant, number: u8) -> Option<&'static str> {
+    fn won(&self) -> Option<&'static str> {
+        let number = self.client.machine.fencing_token().map_or(0, small);
         let agreed = self.count(|_, side| side.truth.number == number);
         first_of(&[
-            (valid_until <= self.now(), "T2: an expired win"),
+            (!self.client.is_valid(self.world.start), "T2: an expired win"),
             (self.votes() < QUORUM, "Q1, Q3: won without a quorum of grants"),
             (
                 self.scope.fencing.is_some() && agreed < QUORUM,
@@ -104,7 +109,7 @@ impl Truth<'_> {
                 (old_end.is_some_and(|end| now >= end), old_end.map(|end| end + margin))
             }
             End::Revoked => (
-                self.before.is_revoked || self.decisions.contains(&Decision::Revoked),
+                self.outputs.after.is_revoked,
                 old_end.filter(|end| now >= *end).map(|end| end + margin),
             ),
             End::NotOurs => (self.world.promised(self.from) == 0, None),
@@ -141,8 +146,7 @@ impl Truth<'_> {
             let has_key = place.owner == Some(self.from) || side.channel.iter().any(may_set);
             has_key && side.truth.failure.is_none() && !is_freed
         };
-        let is_lost = self.decisions.iter().any(|it| matches!(it, Decision::NotWon(_)));
-        let was_awaited = self.before.undone == Undone::Awaited || is_lost;
+        let was_awaited = self.before.undone == Undone::Awaited || self.outputs.is_not_won();
         (!was_awaited || self.world.sides(self.from).enumerate().any(is_left))
             .then_some("C8: undone, and a node that answers keeps the key")
     }
