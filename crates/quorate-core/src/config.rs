@@ -1,7 +1,5 @@
 //! The settings of a manager, checked.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::backoff::Backoff;
@@ -26,14 +24,12 @@ pub(crate) struct Config {
     pub(crate) safety_margin: SafetyMargin,
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) renew_interval: Option<Duration>,
-    pub(crate) cleanup_bound: Option<Duration>,
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) max_waiters: Option<usize>,
     pub(crate) backoff: Backoff,
     pub(crate) key_prefix: Vec<u8>,
     pub(crate) label: Option<Label>,
     pub(crate) restart_guard: Option<RestartGuard>,
-    pub(crate) fencing_hint: Option<HintSource>,
 }
 
 impl Default for Config {
@@ -46,14 +42,12 @@ impl Default for Config {
             safety_margin: SafetyMargin::default(),
             node_timeout: None,
             renew_interval: None,
-            cleanup_bound: None,
             hold_limit: None,
             max_waiters: None,
             backoff: Backoff { base: Duration::from_millis(10), most: Duration::from_secs(1) },
             key_prefix: Vec::new(),
             label: None,
             restart_guard: None,
-            fencing_hint: None,
         }
     }
 }
@@ -144,11 +138,10 @@ impl Config {
         let ttl = self.parse_ttl(self.ttl)?;
         let validity = self.validity(ttl);
         let interval = validity.saturating_sub(2 * self.node_timeout(ttl));
-        let (tick, node_timeout) = (Duration::from_nanos(1), self.node_timeout(ttl));
+        let tick = Duration::from_nanos(1);
         for (setting, value, least, most) in [
             ("node_timeout", self.node_timeout, tick, validity / 2),
             ("renew_interval", self.renew_interval, tick, interval),
-            ("cleanup_bound", self.cleanup_bound, node_timeout, Duration::MAX),
             ("hold_limit", self.hold_limit, tick, Duration::MAX),
             // Without a delay, nodes that reply at once would be asked without end.
             ("backoff", Some(self.backoff.base), Duration::from_millis(1), self.backoff.most),
@@ -160,15 +153,5 @@ impl Config {
             }
         }
         Ok(())
-    }
-}
-
-/// Where fencing hints come from, if not from the runtime.
-#[derive(Clone)]
-pub(crate) struct HintSource(pub(crate) Arc<dyn Fn() -> u64 + Send + Sync>);
-
-impl fmt::Debug for HintSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HintSource(..)")
     }
 }

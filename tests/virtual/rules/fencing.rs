@@ -12,7 +12,7 @@ use quorate_core::{
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 use quorate_tests::keys::counter;
 
-use crate::world::{MS, SECOND, World, failure_of};
+use crate::world::{MS, SECOND, Wall, World, failure_of};
 
 mod numbers;
 mod order;
@@ -50,7 +50,7 @@ fn counting(world: &World) -> LockManager {
 }
 
 fn hinting(world: &World, hint: u64) -> LockManager {
-    world.builder().fencing_hint(move || hint).build().unwrap()
+    world.builder().runtime(Wall::new(&world.sim, move || hint)).build().unwrap()
 }
 
 /// The lock "r" with a token.

@@ -13,7 +13,7 @@ use quorate_core::{
 };
 use quorate_memory::{Fault, MemoryNode, Value};
 
-use crate::world::{MS, Places, SECOND, World, failure_of};
+use crate::world::{MS, Places, SECOND, Wall, World, failure_of};
 
 mod changing_nodes;
 mod groups;
@@ -275,7 +275,8 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
         let manager = || {
             let wall = Arc::clone(&wall);
             let hint = move || wall.load(Ordering::Relaxed);
-            let builder = world.builder().node_timeout(4 * SECOND).fencing_hint(hint);
+            let builder = world.builder().runtime(Wall::new(&world.sim, hint));
+            let builder = builder.node_timeout(4 * SECOND);
             if guarded { builder.restart_guard(MAX_TTL) } else { builder }.build().unwrap()
         };
         let (early, late) = (manager(), manager());

@@ -119,8 +119,7 @@ impl Wanted {
         let guard = cluster.config.restart_guard;
         let mut acquire = AcquireOptions { guard, ..AcquireOptions::default() };
         if self.wishes.fencing {
-            let source = cluster.config.fencing_hint.as_ref();
-            let hint = source.map_or_else(|| cluster.runtime.unix_micros(), |source| (source.0)());
+            let hint = cluster.runtime.unix_micros();
             let parsed = FenceHint::new(hint).ok_or(InvalidRequest::FencingHint { hint })?;
             acquire.fencing = Some(parsed);
         }

@@ -278,7 +278,6 @@ pub(crate) fn settings(cluster: &Cluster, claim: &Claim) -> Settings {
     let mut settings = Settings::new(nodes.count(), ttl, config.node_timeout(ttl));
     settings.drift = config.drift;
     settings.safety_margin = config.safety_margin;
-    settings.cleanup_bound = config.cleanup_bound;
     let ids = || nodes.count().ids();
     settings.ordered = ids().filter(|id| nodes.can(*id, Capabilities::ORDERED)).collect();
     settings.connecting = ids().filter(|id| !nodes.connect_limit(*id).is_zero()).collect();

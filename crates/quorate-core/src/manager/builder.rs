@@ -9,7 +9,7 @@ use crate::algorithm::lease::{Drift, SafetyMargin};
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Attempts;
 use crate::cluster::nodes::Nodes;
-use crate::config::{Config, HintSource};
+use crate::config::Config;
 use crate::error::BuildError;
 use crate::resource::Label;
 use crate::seam::backend::{Capabilities, LockBackend, RestartGuard};
@@ -93,15 +93,6 @@ impl LockManagerBuilder {
         self
     }
 
-    /// For how long a failed release is sent again. Default, and the most that has an effect: the longest ttl
-    /// that the lock was acquired or extended with, after which its key is gone.
-    ///
-    /// Then a call that still keeps a release from leaving is given up; a node timeout later everything is.
-    pub const fn cleanup_bound(mut self, bound: Duration) -> Self {
-        self.config.cleanup_bound = Some(bound);
-        self
-    }
-
     /// How long a lock is held at most, however often it is extended. Default: no limit.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
         self.config.hold_limit = Some(limit);
@@ -153,16 +144,6 @@ impl LockManagerBuilder {
     /// time, once.
     pub fn restart_guard(mut self, guard: impl Into<RestartGuard>) -> Self {
         self.config.restart_guard = Some(guard.into());
-        self
-    }
-
-    /// Where fencing hints come from: microseconds since 1970. Default: the wall clock of the
-    /// [runtime](Runtime::unix_micros).
-    ///
-    /// After a node lost its data, its fencing numbers go on from the hint. While a quorum of nodes remembers the last
-    /// token, a wrong hint costs a round trip, not the order of tokens.
-    pub fn fencing_hint(mut self, micros: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        self.config.fencing_hint = Some(HintSource(Arc::new(micros)));
         self
     }
 

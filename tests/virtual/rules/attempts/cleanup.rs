@@ -154,13 +154,13 @@ fn c4_late_answers_are_awaited_after_every_decision() {
 #[test]
 fn c5_cleanup_ends_at_its_own_bound() {
     let world = World::new(3);
-    let manager = world.builder().cleanup_bound(4 * SECOND).build().unwrap();
+    let manager = world.builder().ttl(4 * SECOND).build().unwrap();
     world.inject(.., Fault::Hung);
     assert!(world.try_lock(&manager).is_err());
     world.sim.settle();
-    // A node timeout for the round, the bound, a node timeout for the last releases, and the last second of the
-    // timekeeper.
-    assert_eq!(world.sim.elapsed(), 500 * MS + 4 * SECOND + 500 * MS + SECOND);
+    // A node timeout for the round, the bound, a node timeout for the last releases, and the last
+    // second of the timekeeper.
+    assert_eq!(world.sim.elapsed(), 400 * MS + 4 * SECOND + 400 * MS + SECOND);
     world.heal();
     assert_eq!(world.keys_left(), 0, "the releases were behind the acquires");
 }

@@ -137,7 +137,7 @@ fn t3_settings_that_cannot_hold_a_lock_are_refused() {
 fn t3_nothing_overflows_at_the_longest_durations() {
     let world = World::new(3);
     let builder = world.builder().ttl(Ttl::MAX).wait_timeout(Duration::MAX);
-    let builder = builder.cleanup_bound(Duration::MAX).backoff(Duration::MAX, Duration::MAX);
+    let builder = builder.backoff(Duration::MAX, Duration::MAX);
     let manager = builder.build().unwrap();
     let guard = world.run(manager.lock("r").timeout(Duration::MAX)).unwrap();
     world.run(guard.extend()).unwrap();
@@ -205,10 +205,9 @@ fn t3_what_is_set_may_be_as_much_as_the_error_says() {
     let builder = || world.builder();
     type Set = fn(LockManagerBuilder, Duration) -> LockManagerBuilder;
     // A renewal leaves time for a second try.
-    let settings: [(&str, Set, Duration, Duration); 4] = [
+    let settings: [(&str, Set, Duration, Duration); 3] = [
         ("node_timeout", LockManagerBuilder::node_timeout, long, 4_699 * MS),
         ("renew_interval", LockManagerBuilder::renew_interval, long, 8_398 * MS),
-        ("cleanup_bound", LockManagerBuilder::cleanup_bound, 499 * MS, Duration::MAX),
         ("hold_limit", LockManagerBuilder::hold_limit, Duration::ZERO, Duration::MAX),
     ];
     for (name, set, wrong, longest) in settings {

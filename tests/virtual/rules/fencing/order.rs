@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::world::Wall;
 
 /// How many contend.
 const PROCESSES: u64 = 6;
@@ -108,7 +109,7 @@ fn ft1_the_tokens_of_each_name_rise_among_contenders_that_die_or_hand_it_over() 
             let hint =
                 move || apart.map_or(0, |apart| clock.unix_micros() + process * apart / PROCESSES);
             let builder = || LockManager::builder(nodes.clone()).runtime(sim.clone());
-            let manager = builder().fencing_hint(hint).build().unwrap();
+            let manager = builder().runtime(Wall::new(&sim, hint)).build().unwrap();
             let other = builder().build().unwrap();
             let (last, done, world) = (Arc::clone(&last), Arc::clone(&done), sim.clone());
             sim.spawn(Box::pin(async move {

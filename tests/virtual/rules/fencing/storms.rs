@@ -1,6 +1,7 @@
 //! Tokens among contenders, under faults.
 
 use super::*;
+use crate::world::Wall;
 
 /// Twenty locks that share one number, on nodes that hear of them in different orders: no answer
 /// need be that of another node, and a raise may find that another attempt went further.
@@ -16,8 +17,8 @@ fn locks_that_share_a_number_do_not_keep_each_other_out() {
         }
         let done = Arc::new(Mutex::new(0));
         for name in &names {
-            let builder = LockManager::builder(nodes.clone()).runtime(sim.clone());
-            let manager = builder.fencing_hint(|| 0).build().unwrap();
+            let builder = LockManager::builder(nodes.clone()).runtime(Wall::new(&sim, || 0));
+            let manager = builder.build().unwrap();
             let (name, done) = (name.clone(), Arc::clone(&done));
             sim.spawn(Box::pin(async move {
                 let mut last = None;

@@ -310,6 +310,47 @@ impl Paused {
     }
 }
 
+/// The world, with a wall clock that shows what a test says.
+#[derive(Clone)]
+pub(crate) struct Wall {
+    sim: Sim,
+    micros: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl Wall {
+    pub(crate) fn new(sim: &Sim, micros: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self { sim: sim.clone(), micros: Arc::new(micros) }
+    }
+}
+
+impl Debug for Wall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.sim.fmt(f)
+    }
+}
+
+impl Runtime for Wall {
+    fn now(&self) -> Instant {
+        self.sim.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        self.sim.sleep_until(deadline)
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.sim.spawn(task);
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
+        self.sim.fill_random(bytes)
+    }
+
+    fn unix_micros(&self) -> u64 {
+        (self.micros)()
+    }
+}
+
 impl Runtime for Paused {
     fn now(&self) -> Instant {
         self.sim.now() + self.ahead()

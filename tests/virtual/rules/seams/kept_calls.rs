@@ -83,7 +83,7 @@ fn a_call_that_is_given_up_is_dropped() {
         })
     };
     let builder = LockManager::builder(world.nodes.iter().map(hangs)).runtime(world.sim.clone());
-    let manager = builder.cleanup_bound(4 * SECOND).build().unwrap();
+    let manager = builder.ttl(4 * SECOND).build().unwrap();
     let idle = Arc::strong_count(&in_flight);
     assert!(world.try_lock(&manager).is_err());
     assert_eq!(Arc::strong_count(&in_flight), idle + 3);

@@ -173,7 +173,7 @@ impl Field {
             ear: Arc::clone(&self.ears[client]),
         });
         let builder = LockManager::builder(nodes).runtime(process.clone());
-        builder.ttl(scene.plan.ttl).cleanup_bound(scene.plan.ttl).build().ok()
+        builder.ttl(scene.plan.ttl).build().ok()
     }
 
     /// Holds the lock again and again, until the chaos ends.

@@ -133,8 +133,8 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     scene.wrong_if(at_work() > 0, format!("{} tasks never came to an end", at_work()));
     check_liveness(&scene, &managers);
     let judged = scene.history.events();
-    // Three times the ttl, and the cleanup bound.
-    sim.advance(plan.ttl * 4);
+    // The longest ttl is twice that of the plan, and so is the cleanup bound.
+    sim.advance(plan.ttl * 7);
     scene.no_keys_left("when all is over", |_| true);
     scene.nodes.iter().for_each(MemoryNode::stop_observing);
     if matches!(class, Class::Promised | Class::Broken) {
@@ -210,7 +210,7 @@ pub(crate) fn manager(scene: &Scene, process: &Process) -> Option<LockManager> {
     let seen =
         scene.nodes.iter().map(|node| if pushes { seen(node).pushing() } else { seen(node) });
     let mut builder = LockManager::builder(seen);
-    builder = builder.runtime(process.clone()).ttl(plan.ttl).cleanup_bound(plan.ttl);
+    builder = builder.runtime(process.clone()).ttl(plan.ttl);
     if let Some(interval) = plan.renew_every {
         builder = builder.renew_interval(interval);
     }
