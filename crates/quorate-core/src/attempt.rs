@@ -34,7 +34,7 @@ use crate::error::QuorumFailure;
 use crate::resource::{Key, Label};
 use crate::seam::backend::{AcquireOptions, BackendError, CallKind, Claim, Holder, Tag};
 use crate::telemetry;
-use crate::turns::tickets::{GivenOn, Inner, Turn};
+use crate::turns::tickets::{Inner, Ticket, Turn};
 
 pub(crate) use self::end::PublishedEnd;
 pub(crate) use self::sides::{NotWon, settings};
@@ -140,7 +140,7 @@ impl Attempt {
 impl Actor for State {
     type Face = Face;
     type Wish = Wish;
-    type GivenOn = GivenOn;
+    type GivenOn = Vec<Ticket>;
 
     fn handle(
         &mut self,
@@ -241,10 +241,6 @@ impl Actor for State {
     fn due(&self) -> Option<Instant> {
         let renewal = self.renewal.as_ref().and_then(|renewal| renewal.at);
         earlier(earlier(self.machine.next_timeout(), renewal), self.turn.due())
-    }
-
-    fn give_on(_: &Attempt, given_on: GivenOn) {
-        given_on.perform();
     }
 
     fn open_nodes(&self) -> NodeSet {

@@ -17,7 +17,7 @@ use super::rounds::{Round, Rounds};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::LockError;
-use crate::turns::tickets::Inner;
+use crate::turns::tickets::{Inner, Ticket};
 
 /// Acquires the lock, before the deadline.
 ///
@@ -34,8 +34,10 @@ pub(super) async fn acquire(
     rounds.take_tickets().await?;
     while wait_for_turn(&mut rounds).await? {
         match rounds.run(Arc::clone(&wanted.keys)).await? {
-            // Refuses the win if two nodes are one server (Q6).
-            Round::Won => return rounds.finish().await,
+            Round::Won => {
+                rounds.end_wait();
+                return rounds.finish().await;
+            }
             Round::Lost => {}
             Round::Final => break,
         }
@@ -46,7 +48,7 @@ pub(super) async fn acquire(
 /// Waits until the next attempt is worth making: at once, if none was lost and no other process waits. `false` at the
 /// deadline.
 async fn wait_for_turn(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
-    if rounds.has_lost() || rounds.turn.others_are_first(rounds.now()) {
+    if rounds.has_lost() || rounds.others_are_first() {
         rounds.note_awaited();
         if rounds.await_in_time(wait_at_gate(rounds)).boxed().await?.is_none() {
             return Ok(false);
@@ -60,8 +62,7 @@ async fn wait_for_turn(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
 async fn wait_at_gate(rounds: &Rounds<'_>) {
     rounds.await_undo_on_pools().await;
     rounds.pause_before_gate().await;
-    let (keys, label) = (&rounds.wanted.keys, rounds.wanted.label.clone());
-    match rounds.turn.join_queue(keys, rounds.node_timeout, rounds.has_lost(), label) {
+    match rounds.join_queue() {
         Some((wait, seen)) => drop(wait.called(seen).await),
         None => rounds.back_off().await,
     }
@@ -70,8 +71,9 @@ async fn wait_at_gate(rounds: &Rounds<'_>) {
 /// Ends the request without the lock: it is too late, or the nodes' errors are permanent. Leaves the queue at the gate, unless
 /// another task of this manager goes on there.
 pub(super) async fn give_up(rounds: &mut Rounds<'_>) -> LockError {
-    let wait = rounds.turn.wait();
+    let ticket = rounds.turn.first();
+    let wait = ticket.and_then(Ticket::wait);
     let unasked = rounds.unasked(wait.as_ref());
-    let leaving = wait.filter(|_| !rounds.turn.has_local());
+    let leaving = wait.filter(|_| !ticket.is_some_and(Ticket::has_local));
     rounds.give_up(unasked, leaving).await
 }

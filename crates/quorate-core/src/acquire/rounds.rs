@@ -20,6 +20,7 @@ use crate::cluster::Cluster;
 use crate::error::{Closed, LockError, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::Operation;
+use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
 use crate::turns::tickets::{Inner, NoTicket, Ticket, Turn};
 
 /// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt gets the turn back, and
@@ -162,6 +163,13 @@ impl<'a> Rounds<'a> {
         Ok(Arc::clone(self.attempt.insert(begun.ok_or(Closed)?)))
     }
 
+    /// The lock was won: the wait in the queue of the first key ends.
+    pub(super) fn end_wait(&self) {
+        if let Some(wait) = self.manager.end_wait(&self.wanted.keys[0], self.now()) {
+            wait.input(WaitInput::Won);
+        }
+    }
+
     /// The lock that was won, unless two nodes are one server (Q6).
     pub(super) async fn finish(&mut self) -> Result<Arc<Attempt>, LockError> {
         let Some(attempt) = self.attempt.take() else { return Err(Closed.into()) };
@@ -182,6 +190,19 @@ impl<'a> Rounds<'a> {
         something: impl Future<Output = T> + Send,
     ) -> Result<Option<T>, LockError> {
         in_time(self.cluster(), self.deadline, something).await
+    }
+
+    /// Whether the request waits for its turn between processes before it competes.
+    pub(super) fn others_are_first(&self) -> bool {
+        self.turn.first().is_some_and(|ticket| ticket.others_are_first(self.now()))
+    }
+
+    /// See [`Ticket::join_queue`].
+    pub(super) fn join_queue(&self) -> Option<(Arc<RemoteWait>, u32)> {
+        let (ticket, wanted) = (self.turn.first()?, self.wanted);
+        ticket.note_label(wanted.label.clone());
+        let goal = |keys, _| Goal::all(keys);
+        ticket.join_queue(&wanted.keys, goal, self.node_timeout, self.has_lost())
     }
 
     /// On a pool the next attempt could overtake the undo of the last one, whose key would refuse it.

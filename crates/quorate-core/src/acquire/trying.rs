@@ -24,7 +24,10 @@ pub(super) async fn acquire(
     rounds.take_tickets().await?;
     while rounds.is_in_time() {
         match rounds.run(Arc::clone(&wanted.keys)).await? {
-            Round::Won => return rounds.finish().await,
+            Round::Won => {
+                rounds.end_wait();
+                return rounds.finish().await;
+            }
             Round::Lost if rounds.try_again_later().boxed().await => {}
             Round::Lost | Round::Final => break,
         }

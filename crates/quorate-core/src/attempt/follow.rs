@@ -51,7 +51,6 @@ impl State {
         match results.first {
             Some(Ok(())) if before.first.is_none() => {
                 let _ = attempt.won.set((now, self.machine.fencing_token()));
-                self.turn.won(now, &mut effects.given_on);
             }
             Some(Err(_)) if before.first.is_none() => self.background_since = Some(now),
             _ => {}

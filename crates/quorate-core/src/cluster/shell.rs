@@ -39,7 +39,7 @@ pub(crate) trait Actor: Send + Sized + 'static {
     type Face: Send + Sync;
     /// What its own side wants of it.
     type Wish: Send;
-    /// What others get of it.
+    /// What others get of it, before tasks are woken.
     type GivenOn: Default;
 
     /// Handles one input.
@@ -54,8 +54,6 @@ pub(crate) trait Actor: Send + Sized + 'static {
     fn follow(&mut self, shell: &Arc<Shell<Self>>, now: Instant, effects: &mut Effects<Self>);
     /// When it is to be given the time.
     fn due(&self) -> Option<Instant>;
-    /// Without the lock, before tasks are woken.
-    fn give_on(shell: &Shell<Self>, given_on: Self::GivenOn);
     /// The nodes where something is in flight or to be removed.
     fn open_nodes(&self) -> NodeSet;
     /// What each node has answered to its releases by now, if it has this key.
@@ -102,6 +100,7 @@ pub(crate) struct Effects<A: Actor> {
     pub(crate) is_changed: bool,
     wakers: Wakers,
     pub(crate) wake: Wake,
+    /// Dropped, it is given on.
     pub(crate) given_on: A::GivenOn,
     events: Vec<Event<A>>,
     is_over: bool,
@@ -255,7 +254,7 @@ impl<A: Actor> LateState for Room<A> {
     }
 
     fn perform(shell: &Arc<Shell<A>>, effects: Effects<A>) {
-        A::give_on(shell, effects.given_on);
+        drop(effects.given_on);
         let attempts = &shell.cluster().attempts;
         attempts.wake(effects.wake);
         effects.wakers.wake();

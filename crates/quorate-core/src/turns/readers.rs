@@ -92,9 +92,8 @@ impl Readers {
                 return Some(member(group));
             }
         }
-        // The hints of its refreshes are about all waiters, and readers care for writers.
         let (key, goal) = (home.clone(), |_| Goal::of_readers(Arc::clone(keys)));
-        let wait = RemoteWait::begin(cluster, key, goal, node_timeout, true, |_, _| {})?;
+        let wait = RemoteWait::begin(cluster, key, goal, node_timeout, true)?;
         let keys = Arc::clone(keys);
         let group = Arc::new(Group { keys, home, wait, members: AtomicUsize::new(1) });
         self.lock().groups.insert(Arc::clone(&group.keys), Arc::clone(&group));

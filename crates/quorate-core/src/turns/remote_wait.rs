@@ -22,7 +22,7 @@ use crate::cluster::attempts::Due;
 use crate::cluster::nodes::Settled;
 use crate::cluster::shell::{self, Actor, Input, Shell};
 use crate::resource::Key;
-use crate::seam::backend::{CallKind, CallReply, Capabilities, Operation, Tag};
+use crate::seam::backend::{CallKind, Capabilities, Operation, Tag};
 
 pub(crate) use self::goal::Goal;
 
@@ -47,8 +47,6 @@ pub(crate) struct Face {
     entry: Entry,
     /// The lowest number of a watch in use; zero for none.
     watching: AtomicU32,
-    /// Told what the gate says of other waiters.
-    on_hint: Box<dyn Fn(bool, Instant) + Send + Sync>,
 }
 
 /// The machine of a wait, and its calls in flight.
@@ -82,7 +80,7 @@ pub(crate) enum WaitInput {
     TakeOver(Arc<[Key]>),
 }
 
-/// What is done after the lock is free. Given on is what the gate said of other waiters, and when.
+/// What is done after the lock is free.
 type Effects = shell::Effects<WaitState>;
 
 impl RemoteWait {
@@ -93,7 +91,6 @@ impl RemoteWait {
         goal: impl FnOnce(u8) -> Goal,
         node_timeout: Duration,
         others_wait: bool,
-        on_hint: impl Fn(bool, Instant) + Send + Sync + 'static,
     ) -> Option<Arc<Self>> {
         let now = cluster.now();
         let gates = cluster.nodes.gates(&key, now);
@@ -118,8 +115,7 @@ impl RemoteWait {
             is_over: false,
             expires: None,
         };
-        let (watching, on_hint) = (AtomicU32::new(0), Box::new(on_hint));
-        let face = Face { key, entry, watching, on_hint };
+        let face = Face { key, entry, watching: AtomicU32::new(0) };
         Self::open(cluster, face, state, now)
     }
 
@@ -173,24 +169,18 @@ impl RemoteWait {
 impl Actor for WaitState {
     type Face = Face;
     type Wish = WaitInput;
-    type GivenOn = Option<(bool, Instant)>;
+    type GivenOn = ();
 
     fn handle(
         &mut self,
         wait: &Arc<RemoteWait>,
         input: Input<WaitInput>,
         now: Instant,
-        effects: &mut Effects,
+        _: &mut Effects,
     ) {
         self.machine.set_gates(&wait.cluster().nodes.gates(&wait.key, now));
         match input {
-            Input::Reply(tag, Settled { result, .. }) => {
-                // To a LEAVE.
-                if let Ok(CallReply::Waiters(others_wait)) = result {
-                    effects.given_on = Some((others_wait, now));
-                }
-                self.handle_reply(wait, &tag, result, now);
-            }
+            Input::Reply(tag, Settled { result, .. }) => self.handle_reply(wait, &tag, result, now),
             Input::Push(tag) => self.handle_push(tag.number, now),
             Input::Due(Due::Time) => self.machine.handle_timeout(now),
             Input::Due(Due::Renewal | Due::Back(_)) => {}
@@ -252,12 +242,6 @@ impl Actor for WaitState {
 
     fn due(&self) -> Option<Instant> {
         if self.is_over { None } else { self.machine.next_timeout().or(self.expires) }
-    }
-
-    fn give_on(wait: &RemoteWait, hint: Option<(bool, Instant)>) {
-        if let Some((others_wait, at)) = hint {
-            (wait.on_hint)(others_wait, at);
-        }
     }
 
     fn open_nodes(&self) -> NodeSet {

@@ -27,7 +27,7 @@ pub(crate) use self::giving::Asking;
 use self::key_queue::{KeyQueue, Whereabouts};
 pub(crate) use self::set::NameSet;
 pub(crate) use self::taking::Taking;
-pub(crate) use self::turn::{GivenOn, Progress, Turn};
+pub(crate) use self::turn::{Progress, Turn};
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Slot;
 use crate::error::QuorumFailure;
@@ -118,6 +118,14 @@ impl Inner {
         let state = self.lock();
         let queues = keys.iter().filter_map(|key| state.queues.get(key));
         queues.filter(|queue| queue.wait.is_some()).find_map(|queue| queue.label.clone())
+    }
+
+    /// Takes the wait between processes out of the queue of `key`: it ends.
+    #[must_use]
+    pub(crate) fn end_wait(&self, key: &Key, now: Instant) -> Option<Arc<RemoteWait>> {
+        let mut state = self.lock();
+        let queue = state.queues.get_mut(key)?;
+        queue.wait.take().inspect(|_| queue.waited = Some(now))
     }
 
     /// Fails all tasks that are queued, now and from now on.
@@ -242,10 +250,9 @@ impl Ticket {
         if !has_gates {
             return None;
         }
-        let (manager, key, first) = (Arc::clone(&self.manager), self.key.clone(), keys[0].clone());
-        let on_hint = move |others_wait, at| manager.note_hint(&key, others_wait, at);
+        let first = keys[0].clone();
         let goal = |random| goal(Arc::clone(keys), random);
-        let wait = RemoteWait::begin(cluster, first, goal, node_timeout, !is_refused, on_hint)?;
+        let wait = RemoteWait::begin(cluster, first, goal, node_timeout, !is_refused)?;
         let seen = if is_refused { wait.calls_to_attempt() } else { 0 };
         if is_refused {
             // Its first attempt is the one that was just lost.
@@ -256,10 +263,15 @@ impl Ticket {
         Some((wait, seen))
     }
 
+    /// Keeps the label of a task that waits.
+    pub(crate) fn note_label(&self, label: Option<Label>) {
+        self.with(|queue| queue.label = label);
+    }
+
     /// Takes the wait between processes, which ends.
     #[must_use]
     pub(crate) fn end_wait(&self, now: Instant) -> Option<Arc<RemoteWait>> {
-        self.with(|queue| queue.wait.take().inspect(|_| queue.waited = Some(now))).flatten()
+        self.manager.end_wait(&self.key, now)
     }
 
     /// Ends the wait between processes, if there is one: it is not wanted any more.

@@ -35,7 +35,8 @@ impl Rounds<'_> {
         if matches!(verdict(&attempt.answers()), Split::First | Split::Later) {
             // The wait of a task that is gone leaves at the same time: the error waits for both no longer than once (C8).
             let limit = last.undo;
-            let wait = self.turn.take_unused_wait(cluster.now());
+            let ticket = self.turn.first().filter(|ticket| !ticket.has_local());
+            let wait = ticket.and_then(|ticket| ticket.end_wait(cluster.now()));
             let left = async {
                 if let Some(wait) = wait {
                     wait.input(WaitInput::Cancel);

@@ -1,13 +1,12 @@
 //! A turn: the tickets of a request, as its attempt carries them. It is all that an attempt knows of waiting.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::giving::{Asking, is_given_on};
 use super::{Inner, NameSet, Ticket};
 use crate::cluster::attempts::Slot;
-use crate::resource::{Key, Label};
-use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
+use crate::resource::Key;
 
 /// The right to compete at the nodes for the keys of a request.
 #[derive(Default)]
@@ -19,15 +18,6 @@ pub(crate) struct Turn {
     given_on_at: Option<Instant>,
 }
 
-/// What a turn gives on once the lock of its attempt is free.
-#[derive(Default)]
-pub(crate) struct GivenOn {
-    /// Dropped, they are given on.
-    tickets: Vec<Ticket>,
-    /// The wait between processes of a lock that was won.
-    won: Option<Arc<RemoteWait>>,
-}
-
 /// How far an attempt is whose releases have been handed to all nodes.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
@@ -37,15 +27,6 @@ pub(crate) struct Progress {
     pub(crate) is_decided: bool,
     /// Nothing is left to await.
     pub(crate) is_over: bool,
-}
-
-impl GivenOn {
-    pub(crate) fn perform(self) {
-        drop(self.tickets);
-        if let Some(wait) = self.won {
-            wait.input(WaitInput::Won);
-        }
-    }
 }
 
 /// The request, between two attempts.
@@ -64,40 +45,8 @@ impl Turn {
     }
 
     /// The ticket of the first key. Its queue has the wait between processes.
-    fn first(&self) -> Option<&Ticket> {
+    pub(crate) fn first(&self) -> Option<&Ticket> {
         self.tickets.first()
-    }
-
-    /// Whether the request waits for its turn between processes before it competes.
-    pub(crate) fn others_are_first(&self, now: Instant) -> bool {
-        self.first().is_some_and(|ticket| ticket.others_are_first(now))
-    }
-
-    /// See [`Ticket::join_queue`].
-    pub(crate) fn join_queue(
-        &self,
-        keys: &Arc<[Key]>,
-        node_timeout: Duration,
-        is_refused: bool,
-        label: Option<Label>,
-    ) -> Option<(Arc<RemoteWait>, u32)> {
-        self.first()?.with(|queue| queue.label = label);
-        self.first()?.join_queue(keys, |keys, _| Goal::all(keys), node_timeout, is_refused)
-    }
-
-    /// The wait between processes, if there is one.
-    pub(crate) fn wait(&self) -> Option<Arc<RemoteWait>> {
-        self.first()?.wait()
-    }
-
-    /// Whether a task of this manager goes on with the wait once this one has left.
-    pub(crate) fn has_local(&self) -> bool {
-        self.first().is_some_and(Ticket::has_local)
-    }
-
-    /// Takes the wait, unless a task of this manager goes on with it.
-    pub(crate) fn take_unused_wait(&self, now: Instant) -> Option<Arc<RemoteWait>> {
-        self.first().filter(|ticket| !ticket.has_local())?.end_wait(now)
     }
 }
 
@@ -113,11 +62,6 @@ impl Turn {
         if !turn.is_over() {
             *self = turn;
         }
-    }
-
-    /// The lock was won: the wait between processes ends.
-    pub(crate) fn won(&self, now: Instant, given_on: &mut GivenOn) {
-        given_on.won = self.first().and_then(|ticket| ticket.end_wait(now));
     }
 
     /// When the tickets are given on at the latest.
@@ -172,7 +116,7 @@ impl Turn {
     }
 
     /// Gives on the tickets that may be given on now.
-    pub(crate) fn give_on(&mut self, progress: Progress, now: Instant, given_on: &mut GivenOn) {
+    pub(crate) fn give_on(&mut self, progress: Progress, now: Instant, given_on: &mut Vec<Ticket>) {
         if progress.is_over || self.given_on_at.is_some_and(|at| now >= at) {
             return self.end(given_on);
         }
@@ -180,12 +124,12 @@ impl Turn {
             let is_quick = progress.is_ordered && (!progress.was_held || ticket.is_quick(now));
             is_given_on(progress.is_ordered, is_quick, ticket.asking, progress.is_decided)
         };
-        given_on.tickets.extend(self.tickets.extract_if(.., is_given_on));
+        given_on.extend(self.tickets.extract_if(.., is_given_on));
     }
 
     /// Gives all tickets on.
-    pub(crate) fn end(&mut self, given_on: &mut GivenOn) {
-        given_on.tickets.append(&mut self.tickets);
+    pub(crate) fn end(&mut self, given_on: &mut Vec<Ticket>) {
+        given_on.append(&mut self.tickets);
     }
 }
 
