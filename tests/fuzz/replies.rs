@@ -135,21 +135,22 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
     acquire.guard = Some(RestartGuard::strict(ttl.as_duration())).filter(|_| bytes.below(2) == 1);
     let mut release = ReleaseOptions::default();
     release.raise_to = Some(number).filter(|_| bytes.below(2) == 1);
+    release.asks = Some(keys.clone().into()).filter(|_| bytes.below(2) == 1);
+    acquire.asks = bytes.below(2) == 1;
     let entry = Entry::new(*b"0123");
-    match bytes.below(14) {
+    match bytes.below(13) {
         0 => Operation::Acquire(claim, acquire),
         1 => Operation::Extend(claim, Default::default()),
         2 => Operation::Raise(claim, number),
         3 => Operation::Release(claim, release),
-        4 => Operation::Hint { key, mode },
-        5 => Operation::Refresh { key, entry, locks: claim.keys().into(), choice: Choice::Any },
-        6 => Operation::Leave { key, entry, also: Some(Entry::new(*b"p4")) },
-        7 => Operation::Watch { key, entry: None },
-        8 => Operation::Inspect { key },
-        9 => Operation::Revoke { key, how: Revoke::replace(claim.token().clone()) },
-        10 => Operation::Revoke { key, how: Revoke::delete() },
-        11 => Operation::Describe,
-        12 => Operation::Look(claim.with_mode(Mode::Exclusive)),
+        4 => Operation::Refresh { key, entry, locks: claim.keys().into(), choice: Choice::Any },
+        5 => Operation::Leave { key, entry, also: Some(Entry::new(*b"p4")) },
+        6 => Operation::Watch { key, entry: None },
+        7 => Operation::Inspect { key },
+        8 => Operation::Revoke { key, how: Revoke::replace(claim.token().clone()) },
+        9 => Operation::Revoke { key, how: Revoke::delete() },
+        10 => Operation::Describe,
+        11 => Operation::Look(claim.with_mode(Mode::Exclusive)),
         _ => Operation::ServerId,
     }
 }

@@ -74,10 +74,10 @@ type Make = fn(&str) -> Arc<dyn LockBackend>;
 
 /// The kinds of nodes, and how many cases of the suite concern each. A pool keeps no order and does not watch.
 const KINDS: [(Make, usize, bool); 4] = [
-    (|address| Client::Redis.connect_one(address), 65, true),
-    (|address| Client::Fred.connect_one(address), 65, true),
-    (|address| Client::Pool.connect_one(address), 57, false),
-    (pools::theirs, 57, false),
+    (|address| Client::Redis.connect_one(address), 66, true),
+    (|address| Client::Fred.connect_one(address), 66, true),
+    (|address| Client::Pool.connect_one(address), 58, false),
+    (pools::theirs, 58, false),
 ];
 
 /// Checks a node on a server of its own, which keeps its data over a restart.

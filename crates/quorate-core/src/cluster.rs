@@ -58,7 +58,7 @@ impl Cluster {
     pub(crate) fn ask(self: &Arc<Self>, node: NodeId, operation: Operation, now: Instant) -> Asked {
         let kind = match operation {
             Operation::Watch { .. } => CallKind::Watch,
-            Operation::Hint { .. } | Operation::ServerId => CallKind::Waiting,
+            Operation::ServerId => CallKind::Waiting,
             _ => CallKind::Question,
         };
         let tag = Tag { node, number: 0, begun: now, kind };

@@ -53,8 +53,6 @@ pub enum Operation {
     Describe,
     /// The question for the server id. The id that comes with a vote is a part of that reply.
     ServerId,
-    /// A hint.
-    Hint,
     /// A refresh or a leave.
     Queue,
     /// A watch with its reply, and the push that ends it. The push is a message of its own: what a
@@ -94,7 +92,6 @@ impl Operation {
                 let fencing = options.raise_to.map_or(NONE, |_| Capabilities::FENCING);
                 (Self::Release, fencing | shared(claim))
             }
-            Called::Hint { .. } => (Self::Hint, Capabilities::QUEUE),
             Called::Refresh { .. } | Called::Leave { .. } => (Self::Queue, Capabilities::QUEUE),
             Called::Watch { .. } => (Self::Watch, Capabilities::WATCH),
             Called::Inspect { .. } => (Self::Inspect, Capabilities::INSPECT),

@@ -30,6 +30,8 @@ pub struct Features {
     pub(crate) runs_when_full: bool,
     /// Whether the connection has client tracking, so that the server pushes changes of keys that were read.
     pub(crate) tracks: bool,
+    /// Whether a call may ask whether others wait: the user has not been refused it.
+    pub(crate) may_ask: bool,
     /// The server has lost a script. All are loaded again in front of the next commands.
     pub(crate) must_load: bool,
     /// When the server writes its log to the disk, by its last description.
@@ -51,6 +53,7 @@ impl Features {
             names_holder: false,
             runs_when_full: false,
             tracks: false,
+            may_ask: true,
             must_load: false,
             fsync: None,
             lacks: Vec::new(),
@@ -91,8 +94,7 @@ impl Features {
         }
         let is_optional = matches!(
             operation,
-            Operation::Hint { .. }
-                | Operation::Refresh { .. }
+            Operation::Refresh { .. }
                 | Operation::Watch { .. }
                 | Operation::Inspect { .. }
                 | Operation::Look(_)

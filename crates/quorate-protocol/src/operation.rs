@@ -22,19 +22,19 @@ mod tests;
 mod together;
 
 use quorate_core::backend::{
-    AcquireOptions, CallReply, CallResult, Description, Mode, Operation, ReleaseOptions, Reply,
-    Vote,
+    AcquireOptions, CallReply, CallResult, Claim, Description, Mode, Operation, ReleaseOptions,
+    Reply, Vote,
 };
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
 use crate::error_reply::error_of_reply;
 use crate::features::{self, Features};
-use crate::script::{By, Script, script};
+use crate::script::{By, Keys as _, Script, script, size_of};
 use crate::value::Value;
 
 pub(crate) use look::pushed_keys;
-use queue::watched_key;
+use queue::{AskedQueues, watched_key};
 pub(crate) use together::{command as together, sharing, size as size_together};
 
 /// How a command asks, which decides what its reply means.
@@ -52,6 +52,8 @@ pub(crate) enum Form {
     Config,
     /// A script.
     Script(By),
+    /// A script that says as well whether others wait.
+    Asking(By),
     /// A script that it shares with other calls.
     Together,
 }
@@ -67,26 +69,29 @@ pub(crate) enum Step<C> {
 }
 
 /// Every script that an operation runs, for the handshake.
-pub(crate) static SCRIPTS: [&Script; 19] = [
+pub(crate) static SCRIPTS: [&Script; 22] = [
     &acquire::ACQUIRE,
     &RELEASE,
+    &RELEASE_ASKING,
     &EXTEND,
     &together::RELEASE,
     &together::EXTEND,
     &queue::REFRESH,
     &queue::LEAVE,
-    &queue::HAS_WRITERS,
     &inspect::INSPECT,
     &inspect::REVOKE,
     &describe::DESCRIBE,
     &fence::ACQUIRE,
     &fence::RAISE,
     &fence::RELEASE,
+    &fence::RELEASE_ASKING,
     &guard::ACQUIRE,
     &shared::ACQUIRE,
+    &shared::ACQUIRE_ASKING,
     &shared::EXTEND,
     &shared::RELEASE,
     &shared::GUARDED,
+    &shared::GUARDED_ASKING,
 ];
 
 /// The scripts that store nothing which is not there already, once more for servers whose memory is full.
@@ -98,6 +103,9 @@ pub(crate) static WHEN_FULL: [&Script; 2] = [&shared::EXTEND_WHEN_FULL, &inspect
 /// Deletes the keys that are ours, or have the mark for our token (V9); 1 if all were. `ARGV` token. A key of another type is
 /// not ours.
 static RELEASE: Script = script!("is_freed", "release");
+
+/// The same, and [looks into queues](queue::asked).
+static RELEASE_ASKING: Script = script!("is_freed", "has_waiters", "asking", "release", "asked");
 
 /// If all keys are ours, each lives for at least the ttl from now. `ARGV` token, ttl in ms. Returns 1, or what is at a key
 /// that is not ours: 0 for nothing.
@@ -125,15 +133,15 @@ pub(crate) fn first<C: Command>(operation: &Operation, features: &Features) -> S
         Operation::Release(claim, options)
             if options.raise_to.is_none() && claim.mode() == Mode::Exclusive =>
         {
+            let asks = features.scripts.is_ok() && queue::asked(operation, features).is_some();
             match (claim.keys(), features.compare_and_delete) {
-                ([key], Some(how)) => {
+                ([key], Some(how)) if !asks => {
                     let command = how.command(key.as_bytes(), claim.token().as_bytes());
                     Step::Send(command, Form::CompareAndDelete)
                 }
                 _ => scripted(operation, features),
             }
         }
-        Operation::Hint { key, mode: Mode::Exclusive } => Step::Send(queue::hint(key), Form::Plain),
         Operation::Watch { .. } => {
             let key = watched_key(operation).unwrap_or_default();
             Step::Send(C::new("GET", key.len()).arg(key), Form::Plain)
@@ -203,7 +211,7 @@ fn after_error<C: Command>(
 
     let error = error_of_reply(text);
     match (operation, form, error.kind()) {
-        (_, Form::Script(By::Sha), _) if text.starts_with("NOSCRIPT") => {
+        (_, Form::Script(By::Sha) | Form::Asking(By::Sha), _) if text.starts_with("NOSCRIPT") => {
             features.must_load = true;
             if sets_a_key(operation) {
                 let text = "the node had lost the script, which is loaded again";
@@ -225,6 +233,14 @@ fn after_error<C: Command>(
         (_, Form::CompareAndDelete, Permission | Script) if features.scripts.is_ok() => {
             features.note_refusal_of_compare_and_delete(&error);
             scripted(operation, features)
+        }
+        // The user may not look into the queue.
+        (_, Form::Asking(_), Permission | Script | Cluster | CrossSlot) => {
+            features.may_ask = false;
+            match sets_a_key(operation) {
+                true => not_sent(&error),
+                false => first(operation, features),
+            }
         }
         (Operation::Describe, Form::Plain, Permission | Script | Cluster | CrossSlot) => {
             Step::Done(describe::of_plain(Err(error), features).map(described))
@@ -259,6 +275,7 @@ fn scripted<C: Command>(operation: &Operation, features: &Features) -> Step<C> {
 }
 
 fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Step<C> {
+    let asked = queue::asked(operation, features);
     let command = match operation {
         Operation::Acquire(claim, AcquireOptions { fencing: Some(_), .. })
         | Operation::Release(claim, ReleaseOptions { raise_to: Some(_), .. })
@@ -266,7 +283,7 @@ fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Ste
         {
             return not_sent(&BackendError::unsupported("readers have no numbers"));
         }
-        Operation::Acquire(claim, options) => acquire_script::command(by, claim, options),
+        Operation::Acquire(claim, options) => acquire_script::command(by, claim, options, asked),
         Operation::Extend(claim, _) => {
             let script = match claim.mode() {
                 Mode::Exclusive => &EXTEND,
@@ -278,11 +295,13 @@ fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Ste
         Operation::Look(claim) => EXTEND.of_claim::<C>(by, claim).arg(NO_TTL),
         Operation::Raise(claim, number) => fence::raise(by, claim, *number),
         Operation::Release(claim, options) => match (claim.mode(), options.raise_to) {
-            (_, Some(number)) => fence::release(by, claim, number),
-            (Mode::Exclusive, None) => RELEASE.of_claim(by, claim),
+            (_, Some(number)) => fence::release(by, claim, number, asked),
+            (Mode::Exclusive, None) => match asked {
+                None => RELEASE.of_claim(by, claim),
+                Some(asked) => release_asking(by, claim, asked),
+            },
             (Mode::Shared, None) => shared::RELEASE.of_claim(by, claim),
         },
-        Operation::Hint { key, .. } => queue::has_writers(by, key),
         Operation::Refresh { key, entry, locks, choice } => {
             queue::refresh(by, key, entry, locks, *choice)
         }
@@ -292,10 +311,28 @@ fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Ste
         Operation::Describe => describe::command(by),
         _ => return not_sent(&BackendError::unsupported("this node does not know the operation")),
     };
-    Step::Send(command, Form::Script(by))
+    Step::Send(command, if asked.is_some() { Form::Asking(by) } else { Form::Script(by) })
+}
+
+fn release_asking<C: Command>(by: By, claim: &Claim, asked: AskedQueues<'_>) -> C {
+    let (keys, token) = (claim.keys(), claim.token().as_bytes());
+    let size = size_of(keys) + token.len() + asked.size() + 16;
+    let command = RELEASE_ASKING.run::<C>(by, keys.len() + asked.count(), size).keys(keys);
+    asked.append(command).arg(token).number(keys.len() as u64)
 }
 
 fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features) -> CallResult {
+    let Form::Asking(_) = form else { return own_meaning(operation, form, reply, features) };
+    let (waiters, reply) = queue::answered(reply)?;
+    let mut answer = own_meaning(operation, form, reply, features)?;
+    if let CallReply::Voted(reply) = &mut answer {
+        reply.waiters = waiters;
+    }
+    Ok(answer)
+}
+
+/// The meaning of a reply, but for what it says of others that wait.
+fn own_meaning(operation: &Operation, form: Form, reply: Value, features: &Features) -> CallResult {
     Ok(match operation {
         Operation::Acquire(claim, options) => {
             let reply = match (form, options.guard, options.fencing) {
@@ -316,9 +353,7 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
         Operation::Extend(..) | Operation::Raise(..) | Operation::Release(..) => {
             voted(reply.vote()?, features)
         }
-        Operation::Hint { .. } | Operation::Leave { .. } => {
-            CallReply::Waiters(queue::has_waiters(&reply)?)
-        }
+        Operation::Leave { .. } => CallReply::Waiters(queue::has_waiters(&reply)?),
         Operation::Refresh { locks, choice, .. } => {
             CallReply::Refreshed(queue::refreshed(&reply, locks.len(), *choice)?)
         }

@@ -64,7 +64,17 @@ pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Ent
         }
         13 => leave(None),
         14 => leave(other),
-        15 => Operation::Hint { key: lock, mode },
+        15 if mode == Mode::Shared => {
+            let mut options = AcquireOptions::default();
+            options.asks = true;
+            Operation::Acquire(claim, options)
+        }
+        15 => {
+            let mut options = ReleaseOptions::default();
+            (options.asks, options.raise_to) =
+                (Some(locks.into()), Some(number).filter(|_| below(2) == 0));
+            Operation::Release(claim, options)
+        }
         16 | 17 => {
             let mut how = Revoke::delete();
             how.leaves = match below(3) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate::backend::{AcquireOptions, CallReply, Claim, Entry, Operation, Ttl};
+use quorate::backend::{AcquireOptions, CallReply, Claim, Entry, Operation, ReleaseOptions, Ttl};
 use quorate::resource::{Key, Token};
 use quorate::{BackendErrorKind, LockBackend};
 use quorate_tests::keys;
@@ -26,11 +26,11 @@ pub(crate) async fn ask(operation: &Operation, node: &Arc<impl LockBackend + ?Si
 }
 
 /// The key at whose wait queue the reply depends on, if it depends on one.
-pub(crate) const fn queue(operation: &Operation) -> Option<&Key> {
+pub(crate) fn queue(operation: &Operation) -> Option<&Key> {
     match operation {
-        Operation::Hint { key, .. }
-        | Operation::Refresh { key, .. }
-        | Operation::Leave { key, .. } => Some(key),
+        Operation::Refresh { key, .. } | Operation::Leave { key, .. } => Some(key),
+        Operation::Release(_, ReleaseOptions { asks: Some(keys), .. }) => keys.first(),
+        Operation::Acquire(claim, AcquireOptions { asks: true, .. }) => claim.keys().first(),
         _ => None,
     }
 }

@@ -95,9 +95,9 @@ impl Choosing<'_> {
 
     /// A name was won: the wait ends, and the next task of the set goes on.
     fn end_wait(&mut self) {
-        let now = self.rounds.cluster().now();
-        let wait = self.set_ticket.take().and_then(|ticket| ticket.end_set(now));
-        wait.into_iter().for_each(|wait| wait.input(WaitInput::Won));
+        if self.set_ticket.take().is_some() {
+            self.rounds.manager.note_won(&self.set.key, self.rounds.cluster().now());
+        }
     }
 
     /// The undo of the lost round gives the turn on, and the request takes another one.
@@ -125,7 +125,7 @@ impl Choosing<'_> {
         let taken = match rounds.wanted.waits() {
             // The key of a set is no name that a user knows.
             true => Some(rounds.take_ticket(&set.key).await.map_err(|error| match error {
-                LockError::TooManyWaiters { .. } => rounds.too_many(&set.gate_key),
+                LockError::TooManyWaiters { .. } => rounds.too_many(&set.gate_keys[0]),
                 error => error,
             })?),
             false => {
@@ -150,14 +150,14 @@ impl Choosing<'_> {
             match in_time(cluster, deadline, self.given()).await? {
                 Some(Ok(ticket)) => {
                     // The wait of a task that wanted this name alone, and gave up.
-                    ticket.cancel_wait(cluster.now());
+                    ticket.cancel_wait();
                     let key = ticket.key.clone();
                     self.rounds.turn = Turn::of(ticket, self.set);
                     return Ok(Some(key));
                 }
                 Some(Err(NoTicket::Closed)) => return Err(Closed.into()),
                 Some(Err(NoTicket::TooMany)) => {
-                    return Err(self.rounds.too_many(&self.set.gate_key));
+                    return Err(self.rounds.too_many(&self.set.gate_keys[0]));
                 }
                 Some(Err(NoTicket::Held)) if self.rounds.wanted.waits() => {}
                 Some(Err(NoTicket::Held)) | None => break,

@@ -2,11 +2,11 @@
 //!
 //! The request takes a ticket for each of its keys, in sorted order, so that one task of this manager competes for a key at a
 //! time. Then it makes one attempt at the nodes after another, until one is won. Between two of them, and before the first if
-//! an earlier task of this manager waits there or other processes do (a hint, a second old at most), it waits for its turn in
+//! an earlier task of this manager waits there or other processes do (a word of the gate, a second old at most), it waits for its turn in
 //! the wait queue of its first key, which a node keeps. On a free lock it waits for its round alone.
 //!
 //! While an attempt runs, it has the tickets. A win ends the wait at the gate; one that is still valid when the request hears
-//! of it keeps them until its releases are on their way (`turns/tickets/giving` says when each goes on); a loss gives them
+//! of it keeps them until its releases are on their way (`Turn::give_on` says when each goes on); a loss gives them
 //! back to the request, which stays the first of its process.
 
 use std::sync::Arc;

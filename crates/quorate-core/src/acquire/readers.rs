@@ -4,21 +4,15 @@
 use std::mem::take;
 use std::sync::Arc;
 
-use futures_util::future::FutureExt;
-
 use super::rounds::{Round, Rounds};
 use super::wanted::Wanted;
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::lease::saturating_add;
 use crate::attempt::Attempt;
 use crate::error::{Closed, LockError, Writer};
-use crate::resource::Key;
-use crate::seam::backend::{Asked, CallReply, CallResult, Mode, Operation};
+use crate::seam::backend::Capabilities;
 use crate::turns::readers::Member;
 use crate::turns::tickets::Inner;
-
-/// The gate of a key was asked whether a writer waits there.
-type Question<'a> = (&'a Key, Asked);
 
 /// Acquires the lock together with other readers.
 ///
@@ -33,15 +27,12 @@ pub(super) async fn acquire(
     // Readers that wait share an entry in the queue.
     let (mut member, mut gave_way) = (None, false);
     while wait_for_turn(&mut rounds, &mut member, &mut gave_way).await? {
-        // In front of the acquire in the same pipeline (RW1). A reader with an entry in the queue has its turn.
-        let gives_way = member.is_none();
-        let asks = gives_way && rounds.knows_gates();
-        let mut questions = if asks { ask_gates(&rounds) } else { Vec::new() };
+        // A reader with an entry in the queue has its turn.
+        rounds.asks = member.is_none();
+        let gates = rounds.cluster().nodes.count_of(Capabilities::QUEUE);
         let round = rounds.run(Arc::clone(&wanted.keys)).await?;
         let goes_on = match round {
-            Round::Won
-                if gives_way && give_back_to_writer(&mut rounds, take(&mut questions)).await? =>
-            {
+            Round::Won if rounds.asks && give_back_to_writer(&mut rounds).await? => {
                 gave_way = rounds.is_held();
                 wanted.waits()
             }
@@ -50,13 +41,17 @@ pub(super) async fn acquire(
                 return rounds.finish().await;
             }
             Round::Lost | Round::Final => {
+                let said = take(&mut rounds.turn);
                 gave_way = false;
-                for (key, asked) in questions {
-                    if let Some(answer) = asked.now_or_never() {
-                        note_answer(&rounds, key, &answer);
-                    }
+                note_writer(&rounds, said.waited_for());
+                // A node whose user may not look into the queue has not voted, and is not asked again.
+                let is_forbidden = rounds.cluster().nodes.count_of(Capabilities::QUEUE) < gates;
+                if is_forbidden {
+                    rounds.forget_lost();
                 }
-                matches!(round, Round::Lost) && (wanted.waits() || rounds.try_again_later().await)
+                is_forbidden
+                    || matches!(round, Round::Lost)
+                        && (wanted.waits() || rounds.try_again_later().await)
             }
         };
         if !goes_on {
@@ -82,9 +77,10 @@ async fn wait_for_turn(
     member: &mut Option<Member>,
     gave_way: &mut bool,
 ) -> Result<bool, LockError> {
-    let (readers, keys) = (&rounds.manager.turns.readers, &rounds.wanted.keys);
-    *gave_way |= rounds.wanted.waits() && readers.hear_of_writer(keys, rounds.now());
-    let has_to_wait = rounds.has_lost() || readers.wait_first(keys, rounds.now());
+    let (manager, keys, now) = (rounds.manager, &rounds.wanted.keys, rounds.now());
+    let others_wait = manager.waited_for(keys, now).is_some();
+    *gave_way |= rounds.wanted.waits() && others_wait;
+    let has_to_wait = rounds.has_lost() || others_wait || manager.turns.readers.is_waiting(keys);
     if rounds.wanted.waits() && has_to_wait {
         rounds.note_awaited();
         if rounds.await_in_time(wait_with_others(rounds, member)).await?.is_none() {
@@ -103,26 +99,27 @@ async fn wait_with_others(rounds: &Rounds<'_>, member: &mut Option<Member>) {
         match member {
             Some(member) => member.refused(),
             None => {
-                *member =
-                    manager.turns.readers.join(cluster, &rounds.wanted.keys, rounds.node_timeout);
+                let keys = &rounds.wanted.keys;
+                let home = manager.waited_for(keys, cluster.now()).unwrap_or(&keys[0]);
+                *member = manager.turns.readers.join(cluster, keys, home, rounds.node_timeout);
             }
         }
         if let Some(member) = member {
-            return member.called().await;
+            member.called().await;
+            // Writers that wait now stand behind it.
+            return manager.forget_word(member.home());
         }
     }
     rounds.back_off().await;
 }
 
 /// Gives the lock back if a writer waits (RW1), or if it has expired while the gate was awaited (T2).
-async fn give_back_to_writer(
-    rounds: &mut Rounds<'_>,
-    questions: Vec<Question<'_>>,
-) -> Result<bool, LockError> {
+async fn give_back_to_writer(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
     let Some(attempt) = rounds.attempt.clone() else { return Ok(false) };
-    let writer_waits = writer_waits(rounds, &attempt, questions).await;
+    let writer = writer(rounds, &attempt).await;
+    note_writer(rounds, writer);
     let loss = match attempt.first().await.ok_or(Closed)? {
-        _ if writer_waits => Loss::Held,
+        _ if writer.is_some() => Loss::Held,
         Ok(()) => return Ok(false),
         Err(lost) => lost.loss,
     };
@@ -130,45 +127,24 @@ async fn give_back_to_writer(
     Ok(true)
 }
 
-/// Whether a gate says that a writer waits. A process that has just learned which node each gate is asks now. The answers
-/// are awaited for as long as the round took, and the learning, but for no longer than the round behind the deadline (RW1).
-async fn writer_waits(
-    rounds: &Rounds<'_>,
-    attempt: &Arc<Attempt>,
-    mut questions: Vec<Question<'_>>,
-) -> bool {
+/// The place of the first key for which a writer waits, as a node has answered with its vote. The gates are awaited for as
+/// long as the round took, and until each node has said which server it is, but for no longer than the round behind the
+/// deadline (RW1).
+async fn writer(rounds: &Rounds<'_>, attempt: &Arc<Attempt>) -> Option<usize> {
     let (cluster, took) = (rounds.cluster(), attempt.answers().waited());
-    let (won, mut limit) = (cluster.now(), took);
-    let last = rounds.deadline.map(|at| saturating_add(at.max(won), took));
-    if questions.is_empty() {
-        cluster.before(last, rounds.learn_gates()).await;
-        limit = took.saturating_add(cluster.now().saturating_duration_since(won));
-        questions = ask_gates(rounds);
-    }
-    let until = saturating_add(cluster.now(), limit);
-    let until = last.map_or(until, |last| last.min(until));
-    let mut writer_waits = false;
-    for (key, asked) in questions {
-        let answer = cluster.before(Some(until), asked).await;
-        writer_waits |= answer.is_some_and(|answer| note_answer(rounds, key, &answer));
-    }
-    writer_waits
+    let last = rounds.deadline.map(|at| saturating_add(at.max(cluster.now()), took));
+    cluster.before(last, rounds.learn_gates()).await;
+    let now = cluster.now();
+    let gate = |key| cluster.nodes.gates(key, now).first().copied();
+    let gates = rounds.wanted.keys.iter().filter_map(gate).collect();
+    let until = saturating_add(now, took);
+    cluster.before(last.map(|last| last.min(until)).or(Some(until)), attempt.heard(gates)).await;
+    attempt.look(|state| state.writer())
 }
 
-/// Asks the gate of each key whether a writer waits.
-fn ask_gates<'a>(rounds: &Rounds<'a>) -> Vec<Question<'a>> {
-    let (cluster, now, wanted) = (rounds.cluster(), rounds.now(), rounds.wanted);
-    let ask = |key: &'a Key| {
-        let gate = *cluster.nodes.gates(key, now).first()?;
-        let hint = Operation::Hint { key: key.clone(), mode: Mode::Shared };
-        Some((key, cluster.ask(gate, hint, now)))
-    };
-    wanted.keys.iter().filter_map(ask).collect()
-}
-
-/// Keeps the gate's answer for the next readers. Returns whether a writer waits.
-fn note_answer(rounds: &Rounds<'_>, key: &Key, answer: &CallResult) -> bool {
-    let writer_waits = matches!(answer, Ok(CallReply::Waiters(true)));
-    rounds.manager.turns.readers.note_hint(key, writer_waits, rounds.cluster().now());
-    writer_waits
+/// Keeps what a node has said for the next readers.
+fn note_writer(rounds: &Rounds<'_>, writer: Option<usize>) {
+    let (manager, now) = (rounds.manager, rounds.cluster().now());
+    let key = writer.and_then(|at| rounds.wanted.keys.get(at));
+    key.into_iter().for_each(|key| manager.note_word(key, true, now));
 }

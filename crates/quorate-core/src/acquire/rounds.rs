@@ -20,7 +20,7 @@ use crate::cluster::Cluster;
 use crate::error::{Closed, LockError, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::Operation;
-use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
+use crate::turns::remote_wait::{Goal, RemoteWait};
 use crate::turns::tickets::{Inner, NoTicket, Ticket, Turn};
 
 /// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt gets the turn back, and
@@ -33,6 +33,8 @@ pub(super) struct Rounds<'a> {
     pub(super) turn: Turn,
     /// A guard or an earlier task of this manager was in the way.
     pub(super) was_behind_others: bool,
+    /// The next round of a reader asks whether a writer waits.
+    pub(super) asks: bool,
     /// `None` for a request that waits without end.
     pub(super) deadline: Option<Instant>,
     /// The latest reading of the clock, if nothing was awaited since.
@@ -82,6 +84,7 @@ impl<'a> Rounds<'a> {
             node_timeout: manager.cluster.config.node_timeout(wanted.ttl),
             turn: Turn::default(),
             was_behind_others: false,
+            asks: false,
             deadline: wanted.deadline(&manager.cluster, start),
             fresh_now: Some(start),
             attempt: None,
@@ -98,7 +101,7 @@ impl<'a> Rounds<'a> {
             let ticket = self.take_ticket(key).await?;
             if !self.turn.is_over() {
                 // The wait of a task that wanted this key first, and gave up. This one waits at its own first key.
-                ticket.cancel_wait(self.cluster().now());
+                ticket.cancel_wait();
             }
             self.turn.push(ticket);
         }
@@ -155,7 +158,8 @@ impl<'a> Rounds<'a> {
 
     fn begin(&mut self, keys: Arc<[Key]>) -> Result<Arc<Attempt>, LockError> {
         let claim = self.wanted.claim(self.cluster(), keys)?;
-        let (mut settings, acquire) = self.wanted.options(self.cluster(), &claim)?;
+        let (mut settings, mut acquire) = self.wanted.options(self.cluster(), &claim)?;
+        acquire.asks = self.asks;
         (settings.deadline, settings.haste) = (self.deadline, haste(self.lost));
         let (turn, now) = (take(&mut self.turn), self.now());
         self.note_awaited();
@@ -165,9 +169,7 @@ impl<'a> Rounds<'a> {
 
     /// The lock was won: the wait in the queue of the first key ends.
     pub(super) fn end_wait(&self) {
-        if let Some(wait) = self.manager.end_wait(&self.wanted.keys[0], self.now()) {
-            wait.input(WaitInput::Won);
-        }
+        self.manager.note_won(&self.wanted.keys[0], self.now());
     }
 
     /// The lock that was won, unless two nodes are one server (Q6).
@@ -177,6 +179,11 @@ impl<'a> Rounds<'a> {
         attempt.leave();
         attempt.undone(self.node_timeout).boxed().await;
         Err(error)
+    }
+
+    /// The lost round says nothing of the next one.
+    pub(super) fn forget_lost(&mut self) {
+        self.last = None;
     }
 
     /// Something is awaited: the clock is read again.
@@ -220,11 +227,6 @@ impl<'a> Rounds<'a> {
             cluster.sleep(pause.min(self.node_timeout)).await;
         }
         self.learn_gates().await;
-    }
-
-    /// Whether no node may still say which server it is.
-    pub(super) fn knows_gates(&self) -> bool {
-        self.cluster().nodes.unnamed(self.node_timeout, self.now()).is_empty()
     }
 
     /// Waits until each node has said which server it is, for at most a node timeout, and a first connect. Until then another process may take

@@ -99,7 +99,7 @@ impl WaitMachine {
     /// Begins a wait.
     ///
     /// `gates` are the nodes that may be the gate, the best one first. `entry` is that of this wait.
-    /// `others_wait`: the latest hint, at most 1 s old, is that other processes wait. Then the waiter joins the
+    /// `others_wait`: the latest word of the gate, at most 1 s old, is that other processes wait. Then the waiter joins the
     /// queue before its first attempt.
     #[must_use]
     pub fn begin(

@@ -9,16 +9,11 @@ use crate::algorithm::attempt::{CallId, Message, NodeSet, Outcome};
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::nodes::{Change, Settled, outcome};
-use crate::resource::Key;
 use crate::seam::backend::{
-    AcquireOptions, BackendError, CallKind, CallReply, CallResult, Capabilities, ExtendOptions,
-    Holder, Operation, ReleaseOptions, Tag,
+    AcquireOptions, BackendError, CallKind, CallReply, Capabilities, ExtendOptions, Holder,
+    Operation, ReleaseOptions, Tag, Waiters,
 };
 use crate::telemetry;
-use crate::turns::tickets::Asking;
-
-/// The number of the hint for the first key. The machine's calls are numbered from 1, and hints down from here.
-pub(super) const FIRST_HINT: u32 = u32::MAX;
 
 impl State {
     pub(super) fn begin_call(
@@ -30,7 +25,10 @@ impl State {
         effects: &mut Effects,
     ) {
         let (cluster, node) = (attempt.cluster(), id.node);
-        let (operation, kind) = operation(attempt, node, message);
+        if let Message::Release { .. } = message {
+            self.begin_releases(attempt, now);
+        }
+        let (operation, kind) = self.operation(attempt, node, message);
         let tag = Tag { node, number: id.number, begun: now, kind };
         match attempt.begin_call(operation, tag) {
             Ok(since) => {
@@ -59,8 +57,19 @@ impl State {
         now: Instant,
         effects: &mut Effects,
     ) {
-        if tag.kind == CallKind::Waiting {
-            return self.handle_hint(attempt, tag.number, result, now);
+        let waiters = match &result {
+            Ok(CallReply::Voted(reply)) => reply.waiters,
+            _ => Waiters::Unknown,
+        };
+        match tag.kind {
+            CallKind::Release => {
+                self.turn.note_released(&attempt.manager, tag.node, waiters, now);
+            }
+            CallKind::Acquire if attempt.acquire.asks => {
+                self.turn.note_acquired(tag.node, waiters);
+                effects.is_changed = true;
+            }
+            _ => {}
         }
         let outcome = outcome(result);
         if let Outcome::Marked(Some(mark)) = &outcome {
@@ -84,21 +93,16 @@ impl State {
             let limit = self.machine.settings().call_limit(tag.node);
             effects.tell(move |attempt| tell_settled(attempt, &tag, outcome, change, limit, now));
         }
+        if let (true, CallKind::Acquire, Outcome::NotSent(error)) =
+            (attempt.acquire.asks, tag.kind, &outcome)
+        {
+            // It may not look into the queue. The next round does not ask it.
+            attempt.cluster().nodes.note_lack(tag.node, Capabilities::QUEUE, error);
+        }
         if tag.kind == CallKind::Release {
             set_bit(&attempt.queued, tag.node, false);
         }
         self.machine.handle_reply(CallId { node: tag.node, number: tag.number }, outcome, now);
-    }
-
-    /// The gate has answered a hint.
-    fn handle_hint(&mut self, attempt: &Attempt, number: u32, result: CallResult, now: Instant) {
-        let at = usize::try_from(FIRST_HINT - number).unwrap_or(usize::MAX);
-        let Some(key) = attempt.claim.keys().get(at) else { return };
-        let others_wait = match result {
-            Ok(CallReply::Waiters(others_wait)) => Some(others_wait),
-            _ => None,
-        };
-        self.turn.note_answer(&attempt.manager, key, others_wait, now);
     }
 
     /// The call in front of the release at a node is given up, with the key that it may set.
@@ -135,41 +139,43 @@ impl State {
             });
         }
     }
-}
 
-/// Asks the gate of a key whether others wait.
-pub(super) fn ask_gate(attempt: &Arc<Attempt>, key: &Key, number: u32, now: Instant) -> Asking {
-    let (cluster, mode) = (attempt.cluster(), attempt.claim.mode());
-    let Some(node) = cluster.nodes.gates(key, now).first().copied() else { return Asking::NoGate };
-    let tag = Tag { node, number, begun: now, kind: CallKind::Waiting };
-    let hint = Operation::Hint { key: key.clone(), mode };
-    if attempt.begin_call(hint, tag).is_ok() { Asking::Asked } else { Asking::Answered }
-}
-
-/// The operation of a message to a node.
-fn operation(attempt: &Attempt, node: NodeId, message: Message) -> (Operation, CallKind) {
-    let claim = |ttl: Ttl| attempt.claim.with_ttl(ttl);
-    match message {
-        Message::Acquire { ttl } => {
-            (Operation::Acquire(claim(ttl), attempt.acquire), CallKind::Acquire)
-        }
-        // No fencing number, and no guard: the votes of the others prove who the holder is.
-        Message::Repair { ttl } => {
-            (Operation::Acquire(claim(ttl), AcquireOptions::default()), CallKind::Repair)
-        }
-        Message::Extend { ttl } => {
-            (Operation::Extend(claim(ttl), ExtendOptions::default()), CallKind::Extend)
-        }
-        Message::Look => (Operation::Look(attempt.claim.clone()), CallKind::Look),
-        Message::Raise { token } => {
-            (Operation::Raise(attempt.claim.clone(), token), CallKind::Raise)
-        }
-        Message::Release { highest } => {
-            // An adopted lock has a token also where a node keeps no numbers.
-            let can_raise = attempt.cluster().nodes.can(node, Capabilities::FENCING);
-            let was_held = attempt.won.get().is_some();
-            let options = ReleaseOptions { raise_to: highest.filter(|_| can_raise), was_held };
-            (Operation::Release(attempt.claim.clone(), options), CallKind::Release)
+    /// The operation of a message to a node.
+    fn operation(
+        &self,
+        attempt: &Attempt,
+        node: NodeId,
+        message: Message,
+    ) -> (Operation, CallKind) {
+        let claim = |ttl: Ttl| attempt.claim.with_ttl(ttl);
+        let nodes = &attempt.cluster().nodes;
+        match message {
+            Message::Acquire { ttl } => {
+                let asks = attempt.acquire.asks && nodes.has(node, Capabilities::QUEUE);
+                let options = AcquireOptions { asks, ..attempt.acquire };
+                (Operation::Acquire(claim(ttl), options), CallKind::Acquire)
+            }
+            // No fencing number, and no guard: the votes of the others prove who the holder is.
+            Message::Repair { ttl } => {
+                (Operation::Acquire(claim(ttl), AcquireOptions::default()), CallKind::Repair)
+            }
+            Message::Extend { ttl } => {
+                (Operation::Extend(claim(ttl), ExtendOptions::default()), CallKind::Extend)
+            }
+            Message::Look => (Operation::Look(attempt.claim.clone()), CallKind::Look),
+            Message::Raise { token } => {
+                (Operation::Raise(attempt.claim.clone(), token), CallKind::Raise)
+            }
+            Message::Release { highest } => {
+                // An adopted lock has a token also where a node keeps no numbers.
+                let can_raise = nodes.can(node, Capabilities::FENCING);
+                let options = ReleaseOptions {
+                    raise_to: highest.filter(|_| can_raise),
+                    was_held: attempt.won.get().is_some(),
+                    asks: self.turn.asks(node, attempt.claim.shared_keys()),
+                };
+                (Operation::Release(attempt.claim.clone(), options), CallKind::Release)
+            }
         }
     }
 }

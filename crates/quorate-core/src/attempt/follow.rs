@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::calls::{FIRST_HINT, ask_gate};
 use super::{Attempt, Effects, Renewing, State};
 use crate::algorithm::attempt::{AttemptMachine, End, NodeSet, Results, RoundId};
 use crate::algorithm::lease::saturating_add;
@@ -128,33 +127,28 @@ impl State {
         });
     }
 
-    /// Gives the turn on once the releases have been handed to their nodes. Not before the request has heard of its round:
-    /// from a lost one, or an expired win, it takes the turn back.
-    pub(super) fn give_turn_on(
-        &mut self,
-        attempt: &Arc<Attempt>,
-        now: Instant,
-        effects: &mut Effects,
-    ) {
-        let is_result_to_come = self.told.first.is_some() && !self.is_answered && !self.is_closed;
+    /// The turn hears that the releases begin. Not before the request has heard of its round: from a lost one, or an
+    /// expired win, it takes the turn back.
+    pub(super) fn begin_releases(&mut self, attempt: &Attempt, now: Instant) -> bool {
+        let is_result_to_come = !self.is_answered && !self.is_closed;
         if self.turn.is_over() || is_result_to_come {
-            return;
+            return false;
         }
-        let is_over = self.machine.is_quiescent();
-        if !(is_over || self.machine.is_releasing()) {
+        let times = (now, saturating_add(now, attempt.node_timeout));
+        self.turn.begin_releases(attempt.slot, attempt.won.get().is_some(), times);
+        true
+    }
+
+    /// Gives the turn on once the releases have been handed to their nodes.
+    pub(super) fn give_turn_on(&mut self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
+        let is_over = self.machine.is_quiescent() || self.turn.due().is_some_and(|due| now >= due);
+        if !(is_over || self.machine.is_releasing()) || !self.begin_releases(attempt, now) {
             return;
-        }
-        let was_held = attempt.won.get().is_some();
-        if !self.turn.has_releases() {
-            let times = (now, saturating_add(now, attempt.node_timeout));
-            self.turn.begin_releases(attempt.slot, was_held, times, |at, key| {
-                ask_gate(attempt, key, FIRST_HINT - at, now)
-            });
         }
         let is_ordered = attempt.cluster().nodes.all_ordered();
         let Results { released, is_cleared, is_undone, .. } = self.told;
         let is_decided = released.is_some() || is_cleared || is_undone;
-        let progress = Progress { is_ordered, was_held, is_decided, is_over };
+        let progress = Progress { is_ordered, is_decided, is_over };
         self.turn.give_on(progress, now, &mut effects.given_on);
     }
 

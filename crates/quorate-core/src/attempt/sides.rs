@@ -138,6 +138,11 @@ impl Attempt {
         self.input(Wish::Leave(turn));
     }
 
+    /// Resolves when these nodes have answered the acquire of a reader that asks whether a writer waits.
+    pub(crate) async fn heard(self: &Arc<Self>, gates: NodeSet) {
+        self.wait(|state| state.turn.has_heard(gates).then_some(())).await;
+    }
+
     /// What each node answered to the first round, and after it if it was lost. It names no keys: the request sets them.
     pub(crate) fn answers(self: &Arc<Self>) -> QuorumFailure {
         self.look(|state| state.answers(self))
@@ -268,6 +273,11 @@ impl State {
         }
         let is_failed = self.told.failed.is_some_and(|(failed, _)| failed >= round);
         is_failed.then(|| Err(ExtendError::NoQuorum(self.failure(attempt))))
+    }
+
+    /// The place of the first key for which a writer waits, as the nodes have said to a reader.
+    pub(crate) fn writer(&self) -> Option<usize> {
+        self.turn.waited_for()
     }
 }
 

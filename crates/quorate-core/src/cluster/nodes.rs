@@ -159,6 +159,11 @@ impl Nodes {
         self.count.ids().find(|id| self.has(*id, capabilities))
     }
 
+    /// How many nodes have `capabilities`.
+    pub(crate) fn count_of(&self, capabilities: Capabilities) -> usize {
+        self.count.ids().filter(|id| self.has(*id, capabilities)).count()
+    }
+
     /// Whether a node keeps wait queues.
     pub(crate) fn has_gates(&self) -> bool {
         self.having(Capabilities::QUEUE).is_some()

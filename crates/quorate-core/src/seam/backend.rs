@@ -38,7 +38,7 @@ pub use claim::{Claim, Mode};
 pub use description::Description;
 pub use error::{BackendError, BackendErrorKind};
 pub use operation::{CallReply, CallResult, Choice, Leaves, Operation, Revoke};
-pub use options::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply};
+pub use options::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply, Waiters};
 pub use restart_guard::RestartGuard;
 pub use sighting::{Holder, Reader, Sighting};
 
@@ -203,7 +203,7 @@ async fn carry_out<B: LockBackend + ?Sized>(backend: Arc<B>, call: Call) {
             }
             Operation::Extend(claim, options) => Ok(backend.extend(claim, *options).await?.into()),
             Operation::Release(claim, options) => {
-                Ok(backend.release(claim, *options).await?.into())
+                Ok(backend.release(claim, options.clone()).await?.into())
             }
             _ => backend.perform(&call).await,
         }

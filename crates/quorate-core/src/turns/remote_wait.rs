@@ -29,7 +29,7 @@ pub(crate) use self::goal::Goal;
 /// The time after which an entry that is not refreshed has left no key at the gate.
 const ENTRY_LASTS: Duration = Duration::from_secs(10);
 
-/// How long the hint of a gate is trusted, and a wait or a lease of this manager is remembered.
+/// How long the word of a gate is trusted, and the end of a lease on one of several names is remembered.
 pub(super) const RECENT: Duration = Duration::from_secs(1);
 
 /// Whether that was less than [`RECENT`] ago.

@@ -4,13 +4,12 @@
 //! the first task of the queue. A request for several keys takes their tickets in sorted order, one after the
 //! other, as nested locks do: so no circle of tasks can wait for each other.
 //!
-//! Beside the queue stands the gate's latest hint whether other processes wait, and the wait between processes
-//! while a task of this manager competes for the key or is queued for it.
+//! Beside the queue stands the gate's latest word whether other processes wait, which comes with the reply to a release,
+//! and the wait between processes while a task of this manager competes for the key or is queued for it.
 //!
-//! An attempt carries the tickets of its request as a [`Turn`]. `giving` is when it gives them on. The turn of a task that
+//! An attempt carries the tickets of its request as a [`Turn`], which says when it gives them on. The turn of a task that
 //! wants one of several names has a home ([`NameSet`]): its release concerns the queue of the set, and the gate of that.
 
-mod giving;
 mod key_queue;
 mod set;
 mod taking;
@@ -18,12 +17,12 @@ mod turn;
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
+use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use std::{fmt, mem};
 
-pub(crate) use self::giving::Asking;
 use self::key_queue::{KeyQueue, Whereabouts};
 pub(crate) use self::set::NameSet;
 pub(crate) use self::taking::Taking;
@@ -72,8 +71,8 @@ struct Queues {
     queues: HashMap<Key, KeyQueue>,
     /// Queues that are kept for their memory, each until a time.
     lingering: VecDeque<(Instant, Key)>,
-    /// When names were released last: of [`RELEASES`] names at most.
-    releases: HashMap<Key, Instant>,
+    /// When the gate was asked last though no task here wanted the key. Keys with one hash share a place.
+    asked: [Option<Instant>; 32],
     last_task: u64,
     is_closed: bool,
 }
@@ -82,8 +81,6 @@ struct Queues {
 pub(crate) struct Ticket {
     manager: Arc<Inner>,
     pub(crate) key: Key,
-    /// Of the gate of its key, or of its home, since the releases of its attempt have begun.
-    asking: Asking,
 }
 
 /// Why there is no ticket.
@@ -100,11 +97,54 @@ impl Inner {
         Arc::new(Self { cluster: Arc::new(cluster), turns: Turns::default() })
     }
 
-    /// The gate said whether other processes wait.
-    pub(crate) fn note_hint(&self, key: &Key, others_wait: bool, at: Instant) {
-        if let Some(queue) = self.lock().queues.get_mut(key) {
-            (queue.hint, queue.is_hint_used) = (Some((others_wait, at)), false);
+    /// A gate has said whether other processes wait for `key`.
+    pub(crate) fn note_word(&self, key: &Key, others_wait: bool, now: Instant) {
+        let mut state = self.lock();
+        state.sweep(now);
+        if others_wait {
+            state.queues.entry(key.clone()).or_default();
         }
+        if let Some(queue) = state.queues.get_mut(key) {
+            queue.word = Some((others_wait, now));
+            if matches!(queue.ticket, Whereabouts::Here) {
+                state.forget_in_time(key);
+            }
+        }
+    }
+
+    /// The word that others wait for `key` is not true any more.
+    pub(crate) fn forget_word(&self, key: &Key) {
+        if let Some(queue) = self.lock().queues.get_mut(key) {
+            queue.word = None;
+        }
+    }
+
+    /// The first of `keys` for which other processes wait, as its gate has said lately.
+    pub(crate) fn waited_for<'a>(&self, keys: &'a [Key], now: Instant) -> Option<&'a Key> {
+        let state = self.lock();
+        let others_wait = |key| state.queues.get(key).is_some_and(|queue| queue.others_wait(now));
+        keys.iter().find(|key| others_wait(*key))
+    }
+
+    /// The releases of the attempt that has the ticket of `key` begin. Returns whether the gate of `queue` is asked whether
+    /// others wait, which is another key for one of several names.
+    fn begin_release(
+        &self,
+        key: &Key,
+        queue: &Key,
+        attempt: Slot,
+        was_held: bool,
+        now: Instant,
+    ) -> bool {
+        let mut state = self.lock();
+        let Some(own) = state.queues.get_mut(key) else { return false };
+        own.ticket = Whereabouts::Ending(attempt);
+        own.ended = Some(now).filter(|_| was_held && key != queue);
+        let is_wanted = [key, queue]
+            .into_iter()
+            .filter_map(|key| state.queues.get(key))
+            .any(|queue| !queue.tasks.is_empty() || queue.others_wait(now));
+        was_held && (is_wanted || state.asks_seldom(queue, now))
     }
 
     /// What the nodes have answered to a release of this manager that is in the way of `key`.
@@ -120,12 +160,17 @@ impl Inner {
         queues.filter(|queue| queue.wait.is_some()).find_map(|queue| queue.label.clone())
     }
 
-    /// Takes the wait between processes out of the queue of `key`: it ends.
-    #[must_use]
-    pub(crate) fn end_wait(&self, key: &Key, now: Instant) -> Option<Arc<RemoteWait>> {
-        let mut state = self.lock();
-        let queue = state.queues.get_mut(key)?;
-        queue.wait.take().inspect(|_| queue.waited = Some(now))
+    /// A lock for which a wait was in the queue of `key` is won: the wait ends. As long as no release says otherwise, other
+    /// processes wait too.
+    pub(crate) fn note_won(&self, key: &Key, now: Instant) {
+        let wait = {
+            let mut state = self.lock();
+            let Some(queue) = state.queues.get_mut(key) else { return };
+            queue.wait.take().inspect(|_| queue.word = Some((true, now)))
+        };
+        if let Some(wait) = wait {
+            wait.input(WaitInput::Won);
+        }
     }
 
     /// Fails all tasks that are queued, now and from now on.
@@ -143,22 +188,14 @@ impl Inner {
         let (mut next, mut unused) = (None, None);
         {
             let mut state = self.lock();
-            let Queues { queues, lingering, .. } = &mut *state;
-            let Entry::Occupied(mut entry) = queues.entry(key.clone()) else { return };
-            let queue = entry.get_mut();
+            let Some(queue) = state.queues.get_mut(key) else { return };
             if let Some((_, waker)) = queue.tasks.front() {
                 next = Some(waker.clone());
                 queue.ticket = Whereabouts::Given;
             } else {
                 queue.ticket = Whereabouts::Here;
-                unused = queue.wait.take().inspect(|_| queue.waited = Some(self.cluster.now()));
-                match queue.remembers_until() {
-                    Some(until) if !mem::replace(&mut queue.is_lingering, true) => {
-                        lingering.push_back((until, key.clone()));
-                    }
-                    Some(_) => {}
-                    None => drop(entry.remove()),
-                }
+                unused = queue.wait.take();
+                state.forget_in_time(key);
             }
         }
         if let Some(wait) = unused {
@@ -174,51 +211,55 @@ impl Inner {
     }
 }
 
-/// For how many names it is remembered when they were released last. Of a name that is forgotten the gate is asked once
-/// less.
-const RELEASES: usize = 1024;
+/// The interval at which a manager asks the gate of a key that it releases again and again, and no task here wants.
+const SELDOM: Duration = Duration::from_millis(100);
 
 impl Queues {
-    /// The releases of the attempt that has the ticket of `key` begin. Returns whether the gate is asked whether others wait.
-    fn begin_release(&mut self, key: &Key, attempt: Slot, was_held: bool, now: Instant) -> bool {
-        let before = was_held.then(|| self.note_release(key, now)).flatten();
-        let Some(queue) = self.queues.get_mut(key) else { return false };
-        queue.ticket = Whereabouts::Ending(attempt);
-        was_held && queue.asks_gate(false, before, now)
+    /// Whether the gate of a key is asked that no task here wants: else a tight loop hears of nobody. The first release
+    /// does not ask.
+    fn asks_seldom(&mut self, key: &Key, now: Instant) -> bool {
+        let places = self.asked.len() as u64;
+        let place = usize::try_from(self.queues.hasher().hash_one(key) % places).unwrap_or(0);
+        let asked = &mut self.asked[place];
+        if asked.is_some_and(|at| now.saturating_duration_since(at) < SELDOM) {
+            return false;
+        }
+        asked.replace(now).is_some()
     }
 
-    /// Notes a release. Returns when the one before was, if that is remembered.
-    fn note_release(&mut self, key: &Key, now: Instant) -> Option<Instant> {
-        if self.releases.len() == RELEASES {
-            self.releases.clear();
+    /// Nobody has or wants the ticket of `key`: its queue is forgotten, once it has nothing to remember.
+    fn forget_in_time(&mut self, key: &Key) {
+        let Entry::Occupied(mut queue) = self.queues.entry(key.clone()) else { return };
+        match queue.get().remembers_until() {
+            Some(until) if !mem::replace(&mut queue.get_mut().is_lingering, true) => {
+                self.lingering.push_back((until, key.clone()));
+            }
+            Some(_) => {}
+            None => drop(queue.remove()),
         }
-        self.releases.insert(key.clone(), now)
     }
 
     /// Forgets queues that have nothing to remember any more.
     fn sweep(&mut self, now: Instant) {
         while self.lingering.front().is_some_and(|(until, _)| *until <= now) {
             let Some((_, key)) = self.lingering.pop_front() else { return };
-            let Entry::Occupied(mut queue) = self.queues.entry(key) else { continue };
-            queue.get_mut().is_lingering = false;
-            if !matches!(queue.get().ticket, Whereabouts::Here) {
+            let Some(queue) = self.queues.get_mut(&key) else { continue };
+            queue.is_lingering = false;
+            if !matches!(queue.ticket, Whereabouts::Here) {
                 continue;
             }
-            match queue.get().remembers_until() {
-                Some(until) if now < until => {
-                    queue.get_mut().is_lingering = true;
-                    self.lingering.push_back((until, queue.key().clone()));
-                }
-                _ => drop(queue.remove()),
+            match queue.remembers_until() {
+                Some(until) if now < until => self.forget_in_time(&key),
+                _ => drop(self.queues.remove(&key)),
             }
         }
     }
 }
 
 impl Ticket {
-    /// Whether a wait between processes goes on here, or other processes wait by the gate's latest hint.
+    /// Whether a wait between processes goes on here, or other processes wait by the gate's latest word.
     pub(crate) fn others_are_first(&self, now: Instant) -> bool {
-        self.with(|queue| queue.wait.is_some() || queue.hint(now) == Some(true)).unwrap_or(false)
+        self.with(|queue| queue.wait.is_some() || queue.others_wait(now)).unwrap_or(false)
     }
 
     /// The wait between processes, if there is one.
@@ -246,7 +287,7 @@ impl Ticket {
             });
             return Some((wait, seen));
         }
-        self.cancel_wait(cluster.now());
+        self.cancel_wait();
         if !has_gates {
             return None;
         }
@@ -270,13 +311,13 @@ impl Ticket {
 
     /// Takes the wait between processes, which ends.
     #[must_use]
-    pub(crate) fn end_wait(&self, now: Instant) -> Option<Arc<RemoteWait>> {
-        self.manager.end_wait(&self.key, now)
+    pub(crate) fn end_wait(&self) -> Option<Arc<RemoteWait>> {
+        self.with(|queue| queue.wait.take()).flatten()
     }
 
     /// Ends the wait between processes, if there is one: it is not wanted any more.
-    pub(crate) fn cancel_wait(&self, now: Instant) {
-        if let Some(wait) = self.end_wait(now) {
+    pub(crate) fn cancel_wait(&self) {
+        if let Some(wait) = self.end_wait() {
             wait.input(WaitInput::Cancel);
         }
     }
@@ -310,8 +351,8 @@ mod tests {
         let [first, last] = [start + RECENT, start + RECENT * 3 / 2];
         let key = Resource::new("r").map(|resource| Key::new(b"", &resource)).unwrap();
         let mut state = Queues::default();
-        let asked = Some(start + RECENT / 2);
-        let queue = KeyQueue { asked, is_lingering: true, ..KeyQueue::default() };
+        let word = Some((true, start + RECENT / 2));
+        let queue = KeyQueue { word, is_lingering: true, ..KeyQueue::default() };
         state.queues.insert(key.clone(), queue);
         state.lingering.push_back((first, key.clone()));
         state.sweep(first);

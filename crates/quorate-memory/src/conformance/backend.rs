@@ -24,9 +24,11 @@ const CASES: [(Capabilities, &str, Case); 6] = [
     (Capabilities::ORDERED, "calls of one moment have each its own answer", |b| {
         Box::pin(order::together(b))
     }),
-    (Capabilities::QUEUE, "a leave and a hint take effect after the call before them", |b| {
-        Box::pin(order::queue(b))
-    }),
+    (
+        Capabilities::QUEUE,
+        "a leave and a release that asks see what the call before them did",
+        |b| Box::pin(order::queue(b)),
+    ),
 ];
 
 /// Checks the contract of `LockBackend`, and returns the names of the cases that were run.

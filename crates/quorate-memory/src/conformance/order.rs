@@ -2,7 +2,8 @@
 
 use futures_util::future::{join, join_all};
 use quorate_core::backend::{
-    CallReply, Capabilities, Choice, Entry, ExtendOptions, Mode, Operation, Vote,
+    CallReply, CallResult, Capabilities, Choice, Entry, ExtendOptions, Operation, ReleaseOptions,
+    Vote, Waiters,
 };
 
 use super::bench::{Bench, Checked, acquiring, granted, is_vote, releasing, text};
@@ -64,38 +65,40 @@ pub(super) async fn together(bench: &Bench<'_>) -> Checked {
     Ok(())
 }
 
-/// Begins one call, then another one that is answered whether entries wait. Returns the second reply, which
-/// is awaited first. Without order, the second call follows the first reply.
-async fn waiters(bench: &Bench<'_>, first: &Operation, second: &Operation) -> Result<bool, String> {
+/// Begins one call, then another one. Returns the second reply, which is awaited first. Without order, the second call
+/// follows the first reply.
+async fn behind(bench: &Bench<'_>, first: &Operation, second: &Operation) -> CallResult {
     let mut first = bench.begin(first);
     if !bench.can(Capabilities::ORDERED) {
-        (&mut first).await.map_err(text)?;
+        (&mut first).await?;
     }
-    match bench.begin(second).await {
-        Ok(CallReply::Waiters(is_left)) => Ok(is_left),
-        seen => Err(format!("{second:?}: {seen:?}")),
-    }
+    bench.begin(second).await
 }
 
-/// A leave and a hint see what the call before them did. A hint is answered after the release before it.
+/// A leave, and a release that asks, see what the call before them did.
 pub(super) async fn queue(bench: &Bench<'_>) -> Checked {
     let (key, entry, claim) = (bench.key("a")?, Entry::new(*b"entry"), bench.claim("a", 1)?);
-    let hint = Operation::Hint { key: key.clone(), mode: Mode::Exclusive };
+    let mut options = ReleaseOptions::default();
+    options.asks = Some([key.clone()].into());
+    let release = Operation::Release(claim.clone(), options);
     let leave = Operation::Leave { key: key.clone(), entry: entry.clone(), also: None };
     let refresh = {
         let (locks, choice) = (claim.keys().into(), Choice::All);
         Operation::Refresh { key, entry, locks, choice }
     };
+    let waiters = |seen: CallResult| match seen {
+        Ok(CallReply::Voted(reply)) => Ok(reply.waiters),
+        seen => Err(format!("{seen:?}")),
+    };
     for _ in 0..ROUNDS {
-        let is_left = waiters(bench, &refresh, &leave).await?;
-        ensure!(!is_left, "the leave behind a refresh found no entry");
-        let is_any = waiters(bench, &refresh, &hint).await?;
-        ensure!(is_any, "the hint behind a refresh found no entry");
-        let is_any = waiters(bench, &leave, &hint).await?;
-        ensure!(!is_any, "the hint behind a leave found an entry");
-        granted("acquire", bench.acquire(&claim)).await?;
-        waiters(bench, &releasing(&claim), &hint).await?;
-        ensure!(!bench.is_there("a").await?, "the hint overtook the release before it");
+        let left = behind(bench, &refresh, &leave).await;
+        ensure!(matches!(left, Ok(CallReply::Waiters(false))), "the leave left an entry: {left:?}");
+        let seen = waiters(behind(bench, &refresh, &release).await)?;
+        ensure!(seen == Waiters::For(0), "the release behind a refresh found no entry: {seen:?}");
+        let seen = waiters(behind(bench, &leave, &release).await)?;
+        ensure!(seen == Waiters::Nobody, "the release behind a leave found an entry: {seen:?}");
+        behind(bench, &acquiring(&claim), &release).await.map_err(text)?;
+        ensure!(!bench.is_there("a").await?, "the release that asks freed nothing");
     }
     Ok(())
 }

@@ -8,11 +8,11 @@
 //! |---|---|
 //! | `1 acquire ab …` | holder 1 acquires keys a and b; also `extend` and `release`. An acquire that was not sent is made once more |
 //! | `… for 20ms`, `fenced 7`, `guarded 120s`, `raising 7` | options of these calls |
+//! | `… asking a` | asks whether others wait: a release for a, a reader for its keys |
 //! | `1 read ab …` | holder 1 acquires keys a and b as a reader; also `reread` (extends) and `unread` (releases) |
 //! | `1 raise a 7` | raises the fencing number |
 //! | `refresh a e1 bc` | refreshes entry e1 in the queue of a, for a lock over b and c (a) |
 //! | `leave a e1 e2` | removes e1, and e2 if it is there |
-//! | `hint a`, `hint a reader` | whether entries are in the queue of a; for a reader |
 //! | `watch a`, `watch a e1` | begins a watch of the key, or of the key of an entry |
 //! | `notified`, `expired` | waits for all watches, or for the watches of keys that were there |
 //! | `inspect a`, `describe` | what the backend says |
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use quorate_core::backend::{
     AcquireOptions, Asked, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint,
-    Holder, Mode, Operation, ReleaseOptions, Revoke, Ttl, Vote,
+    Holder, Mode, Operation, ReleaseOptions, Revoke, Ttl, Vote, Waiters,
 };
 use quorate_core::resource::{Key, Label, Resource, Token};
 use quorate_core::{BackendError, FencingToken, RestartGuard};
@@ -199,8 +199,6 @@ impl Player<'_> {
                 let locks = bench.keys(locks.first().unwrap_or(&name))?.into();
                 Operation::Refresh { key: key()?, entry: entry(&own), locks, choice }
             }
-            ["hint", _] => Operation::Hint { key: key()?, mode: Mode::Exclusive },
-            ["hint", _, "reader"] => Operation::Hint { key: key()?, mode: Mode::Shared },
             ["leave", _, own, ref also @ ..] => {
                 Operation::Leave { key: key()?, entry: entry(&own), also: also.first().map(entry) }
             }
@@ -258,6 +256,7 @@ impl Player<'_> {
                 options.fencing = number("fenced")?.and_then(FenceHint::new);
                 let max_ttl = option("guarded").map(duration).transpose()?;
                 options.guard = max_ttl.map(RestartGuard::strict);
+                options.asks = option("asking").is_some();
                 Operation::Acquire(claim, options)
             }
             "look" => Operation::Look(claim),
@@ -266,6 +265,8 @@ impl Player<'_> {
                 let mut options = ReleaseOptions::default();
                 options.raise_to = number("raising")?.and_then(FencingToken::new);
                 options.was_held = true;
+                let asks = option("asking").map(|names| self.bench.keys(names)).transpose()?;
+                options.asks = asks.map(Arc::from);
                 Operation::Release(claim, options)
             }
             "raise" => {
@@ -287,7 +288,12 @@ impl Player<'_> {
                     Vote::Refused => "refused",
                 };
                 let number = reply.number.map(|number| format!(" {number}"));
-                format!("{vote}{}", number.unwrap_or_default())
+                let waiters = match reply.waiters {
+                    Waiters::Unknown => String::new(),
+                    Waiters::Nobody => ", nobody waits".to_owned(),
+                    Waiters::For(at) => format!(", others wait for {at}"),
+                };
+                format!("{vote}{}{waiters}", number.unwrap_or_default())
             }
             (CallReply::Waiters(true), _) => "others wait".to_owned(),
             (CallReply::Waiters(false), _) => "nobody waits".to_owned(),

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quorate_core::backend::{CallReply, CallResult, Capabilities, Description, Operation, Reply};
+use quorate_core::backend::{
+    CallReply, CallResult, Capabilities, Description, Mode, Operation, ReleaseOptions, Reply,
+    Waiters,
+};
 use quorate_core::{BackendError, BackendErrorKind};
 
 use super::process::State;
@@ -27,8 +30,10 @@ impl State {
             let text = "OOM command not allowed when used memory > 'maxmemory'.";
             return Err(BackendError::new(BackendErrorKind::OutOfMemory, text));
         }
+        let waiters = self.waiters(operation, now)?;
         let (server, store) = (self.server(now), &mut self.store);
         let named = |mut reply: Reply| {
+            reply.waiters = waiters;
             reply.server = (names_server && !server.hides).then(|| Arc::clone(&server.id));
             reply.is_nameless = names_server && server.hides;
             CallReply::Voted(reply)
@@ -46,9 +51,6 @@ impl State {
                 Some(number) => store.fence_release(claim, number, now),
                 None => store.release(claim, now),
             })),
-            Operation::Hint { key, mode } => {
-                CallReply::Waiters(store.has_waiters(key, *mode, now)?)
-            }
             Operation::Refresh { key, entry, locks, choice } => {
                 CallReply::Refreshed(store.queue_refresh(key, entry, locks, *choice, now)?)
             }
@@ -73,6 +75,23 @@ impl State {
             Operation::ServerId => CallReply::ServerId(Some(server.id)),
             _ => return Err(BackendError::unsupported("the node does not know this operation")),
         })
+    }
+
+    /// Whether others wait, if the operation asks and the node keeps wait queues.
+    fn waiters(&self, operation: &Operation, now: Instant) -> Result<Waiters, BackendError> {
+        let (keys, mode) = match operation {
+            Operation::Acquire(claim, options) if options.asks => (claim.keys(), Mode::Shared),
+            Operation::Release(_, ReleaseOptions { asks: Some(keys), .. }) => {
+                (&**keys, Mode::Exclusive)
+            }
+            _ => return Ok(Waiters::Unknown),
+        };
+        for (at, key) in keys.iter().enumerate() {
+            if self.store.has_waiters(key, mode, now)? {
+                return Ok(Waiters::For(at));
+            }
+        }
+        Ok(Waiters::Nobody)
     }
 
     /// What the server says about itself.

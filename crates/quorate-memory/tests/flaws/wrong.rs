@@ -10,7 +10,7 @@ use futures_util::future::{Either, select};
 use quorate_core::backend::{
     AcquireOptions, Asked, Call, CallReply, CallResult, Capabilities, Choice, Claim, Entry,
     ExtendOptions, Leaves, LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply,
-    Revoke, Sighting, Ttl, Vote, ask,
+    Revoke, Sighting, Ttl, Vote, Waiters, ask,
 };
 use quorate_core::resource::{Key, Token};
 use quorate_core::{BackendError, BackendErrorKind, FencingToken, Runtime};
@@ -67,6 +67,14 @@ impl LockBackend for Wrong {
             (Flaw::ResentReadSetsTheTtl, Mode::Shared) => {
                 let read = self.node.acquire(&claim, options).await?;
                 self.node.extend(&claim, ExtendOptions::default()).await?;
+                return Ok(read);
+            }
+            (Flaw::CountsReaders, Mode::Shared) if options.asks => {
+                let mut any = ReleaseOptions::default();
+                any.asks = Some(claim.keys().into());
+                let asked = self.node.release(&claim, any).await?;
+                let mut read = self.node.acquire(&claim, options).await?;
+                read.waiters = asked.waiters;
                 return Ok(read);
             }
             _ => {}
@@ -186,9 +194,13 @@ impl LockBackend for Wrong {
             Flaw::ReleaseDoesNotRaise => options.raise_to = None,
             _ => {}
         }
+        let raise_to = options.raise_to;
         let mut released = self.node.release(claim, options).await?;
-        match (self.flaw, options.raise_to) {
+        match (self.flaw, raise_to) {
             (Flaw::ReleaseIsAlwaysGranted, _) => released.vote = Vote::Granted,
+            (Flaw::NobodyWaits, _) if released.waiters != Waiters::Unknown => {
+                released.waiters = Waiters::Nobody;
+            }
             (Flaw::ReleaseLowers, Some(number)) if is_all => self.set_numbers(number),
             _ => {}
         }
@@ -218,9 +230,6 @@ impl LockBackend for Wrong {
                 self.node.restart();
                 self.ask(Operation::ServerId).await
             }
-            Operation::Hint { key, .. } if self.is(Flaw::HintCountsReaders) => {
-                self.ask(Operation::Hint { key: key.clone(), mode: Mode::Exclusive }).await
-            }
             _ => Ok(self.shown(self.ask(operation.clone()).await?)),
         }
     }
@@ -230,7 +239,7 @@ impl LockBackend for Wrong {
     fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
         let node = Arc::new(self.node.clone());
         match (self.flaw, call.operation()) {
-            (Flaw::HintOvertakes, Operation::Hint { .. }) => {
+            (Flaw::QuestionOvertakes, Operation::Release(_, options)) if options.asks.is_some() => {
                 return Arc::new(self.node.unordered()).begin(call, runtime);
             }
             (Flaw::LosesExtensions, Operation::Extend(..)) => return Ok(()),
@@ -239,7 +248,8 @@ impl LockBackend for Wrong {
                 return Ok(());
             }
             (_, Operation::Watch { .. } | Operation::Look(_))
-            | (Flaw::None | Flaw::HintOvertakes | Flaw::LosesExtensions | Flaw::Reorders, _) => {}
+            | (Flaw::None | Flaw::QuestionOvertakes | Flaw::LosesExtensions | Flaw::Reorders, _) => {
+            }
             (Flaw::GivesUpTheNextCall, operation) => {
                 if self.is_given_up.swap(false, Ordering::Relaxed) {
                     return Ok(());
@@ -267,7 +277,7 @@ impl LockBackend for Wrong {
                             self.extend(claim, *options).await.map(Into::into)
                         }
                         Operation::Release(claim, options) => {
-                            self.release(claim, *options).await.map(Into::into)
+                            self.release(claim, options.clone()).await.map(Into::into)
                         }
                         _ => self.perform(&call).await,
                     };
@@ -305,7 +315,6 @@ impl Wrong {
             (Flaw::InspectionHidesTheTtl, CallReply::Sighted(Some(seen))) => seen.time_left = None,
             (Flaw::HidesReaders, CallReply::Sighted(Some(seen))) => seen.readers.clear(),
             (Flaw::HidesTheQuarantine, CallReply::Described(told)) => told.quarantine_left = None,
-            (Flaw::NobodyWaits, CallReply::Waiters(is_any)) => *is_any = false,
             _ => {}
         }
         answer

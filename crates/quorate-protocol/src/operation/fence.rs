@@ -13,6 +13,7 @@ use quorate_core::resource::Key;
 use quorate_core::{BackendError, FencingToken};
 
 use super::acquire::held_by;
+use super::queue::AskedQueues;
 use crate::command::Command;
 use crate::script::{By, Keys as _, Script, script, size_of};
 use crate::value::Value;
@@ -27,17 +28,28 @@ pub(super) static RAISE: Script = script!("has_readers", "held_at", "fence_raise
 /// `KEYS` as [`ACQUIRE`]; `ARGV` token, number. A counter that cannot be raised does not keep the lock.
 pub(super) static RELEASE: Script = script!("is_freed", "fence_release");
 
+/// The same, and [looks into queues](super::queue::asked).
+pub(super) static RELEASE_ASKING: Script =
+    script!("is_freed", "has_waiters", "asking", "fence_release", "asked");
+
 /// How many counters a node keeps. All clients must count alike, so it never changes.
 const COUNTERS: u32 = 1024;
 
 /// Raises the number of all keys, if they are ours and none is higher.
 pub(super) fn raise<C: Command>(by: By, claim: &Claim, number: FencingToken) -> C {
-    of_claim::<C>(&RAISE, by, claim).number(number.get())
+    of_claim::<C>(&RAISE, by, claim, None).number(number.get())
 }
 
 /// Deletes the keys that are ours and raises their numbers.
-pub(super) fn release<C: Command>(by: By, claim: &Claim, number: FencingToken) -> C {
-    of_claim::<C>(&RELEASE, by, claim).number(number.get())
+pub(super) fn release<C: Command>(
+    by: By,
+    claim: &Claim,
+    number: FencingToken,
+    asked: Option<AskedQueues<'_>>,
+) -> C {
+    let script = if asked.is_some() { &RELEASE_ASKING } else { &RELEASE };
+    let command = of_claim::<C>(script, by, claim, asked).number(number.get());
+    if asked.is_some() { command.number(2 * claim.keys().len() as u64) } else { command }
 }
 
 /// What an acquire with a hint replies.
@@ -52,12 +64,23 @@ pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
     }
 }
 
-/// A script with the keys of a claim, their counters and the token.
-fn of_claim<C: Command>(script: &Script, by: By, claim: &Claim) -> C {
+/// A script with the keys of a claim, their counters, the queues that are asked about, and the token.
+fn of_claim<C: Command>(
+    script: &Script,
+    by: By,
+    claim: &Claim,
+    asked: Option<AskedQueues<'_>>,
+) -> C {
     let keys = claim.keys();
-    let size = size_of(keys) + keys.len() * COUNTER_SIZE + 128;
-    let command = script.run::<C>(by, 2 * keys.len(), size).keys(keys);
-    with_counters(command, claim).arg(claim.token().as_bytes())
+    let (count, more) = asked.map_or((0, 0), |asked| (asked.count(), asked.size()));
+    let size = size_of(keys) + keys.len() * COUNTER_SIZE + more + 128;
+    let command = script.run::<C>(by, 2 * keys.len() + count, size).keys(keys);
+    let command = with_counters(command, claim);
+    let command = match asked {
+        Some(asked) => asked.append(command),
+        None => command,
+    };
+    command.arg(claim.token().as_bytes())
 }
 
 /// Appends the counter of each key of a claim.

@@ -10,10 +10,13 @@
 //! these keys beside those that are locked. Without them, processes wait without an order.
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Choice, Entry, Operation, Refreshed};
+use quorate_core::backend::{
+    AcquireOptions, Choice, Entry, Mode, Operation, Refreshed, ReleaseOptions, Waiters,
+};
 use quorate_core::resource::Key;
 
 use crate::command::Command;
+use crate::features::Features;
 use crate::script::{By, Keys as _, Script, script, size_of};
 use crate::value::Value;
 
@@ -33,17 +36,67 @@ pub(super) static REFRESH: Script = script!("queue_refresh");
 /// `KEYS` waiters, seen, the entries' keys; `ARGV` the entries. Returns whether an entry is left.
 pub(super) static LEAVE: Script = script!("queue_leave");
 
-/// `KEYS` seen. Returns whether an entry is there that has not expired and is not of readers.
-pub(super) static HAS_WRITERS: Script = script!("has_writers");
-
-/// Asks whether any entry is in the queue before `key`.
-pub(super) fn hint<C: Command>(key: &Key) -> C {
-    C::new("EXISTS", key.as_bytes().len() + 16).beside(key, b"waiters")
+/// The wait queues that a call asks about.
+///
+/// Their keys stand behind those of its script, and the number of its own keys behind its arguments. The script returns a
+/// list: the number of the first queue in which others wait, or 0, and its own reply.
+#[derive(Clone, Copy)]
+pub(super) struct AskedQueues<'a> {
+    keys: &'a [Key],
+    /// The key of each queue that is looked at.
+    what: &'static [u8],
 }
 
-/// Asks for a reader whether a writer waits that is alive.
-pub(super) fn has_writers<C: Command>(by: By, key: &Key) -> C {
-    HAS_WRITERS.run::<C>(by, 1, key.as_bytes().len() + 16).beside(key, b"seen")
+/// What an operation asks about, if it asks and the user may.
+pub(super) fn asked<'a>(operation: &'a Operation, features: &Features) -> Option<AskedQueues<'a>> {
+    let (keys, what): (&[Key], &[u8]) = match operation {
+        Operation::Release(claim, ReleaseOptions { asks: Some(keys), .. })
+            if claim.mode() == Mode::Exclusive =>
+        {
+            (keys, b"waiters")
+        }
+        Operation::Acquire(claim, AcquireOptions { asks: true, .. })
+            if claim.mode() == Mode::Shared =>
+        {
+            (claim.keys(), b"seen")
+        }
+        _ => return None,
+    };
+    features.may_ask.then_some(AskedQueues { keys, what })
+}
+
+impl AskedQueues<'_> {
+    pub(super) const fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// About their bytes in a command.
+    pub(super) fn size(&self) -> usize {
+        size_of(self.keys) + self.keys.len() * 16 + 8
+    }
+
+    /// Appends them.
+    pub(super) fn append<C: Command>(&self, command: C) -> C {
+        self.keys.iter().fold(command, |command, key| command.beside(key, self.what))
+    }
+}
+
+/// What a script that asks returns: what it says of others that wait, and its own reply.
+pub(super) fn answered(reply: Value) -> Result<(Waiters, Value), BackendError> {
+    let found = match &reply {
+        Value::List(list) => match list.as_slice() {
+            [Value::Int(first), _] => usize::try_from(*first).ok(),
+            _ => None,
+        },
+        _ => None,
+    };
+    match (found, reply) {
+        (Some(found), Value::List(mut list)) => {
+            let waiters = found.checked_sub(1).map_or(Waiters::Nobody, Waiters::For);
+            Ok((waiters, list.swap_remove(1)))
+        }
+        (_, reply) => Err(reply.unexpected("a script")),
+    }
 }
 
 /// Keeps an entry alive, and appends it if it is missing.
@@ -88,11 +141,11 @@ pub(crate) fn watched_key(operation: &Operation) -> Option<Vec<u8>> {
     }
 }
 
-/// How many there are, as a hint and a leave reply.
+/// How many entries are left, as a leave replies.
 pub(super) fn has_waiters(reply: &Value) -> Result<bool, BackendError> {
     match reply {
         Value::Int(count @ 0..) => Ok(*count > 0),
-        _ => Err(reply.unexpected("EXISTS or a leave")),
+        _ => Err(reply.unexpected("a leave")),
     }
 }
 

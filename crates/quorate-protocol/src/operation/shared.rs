@@ -12,6 +12,10 @@ use crate::script::{Script, script};
 /// A member that is ours already keeps its score (C6).
 pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "shared", "shared_acquire");
 
+/// The same, and [looks for writers](super::queue::asked) that were refreshed in the last 2 s.
+pub(super) static ACQUIRE_ASKING: Script =
+    script!("has_readers", "held_at", "has_writers", "asking", "shared", "shared_acquire", "asked");
+
 /// If we read all keys, we do so for at least the ttl from now. `ARGV` token, ttl in ms. It never shortens (H2).
 pub(super) static EXTEND: Script = script!("has_readers", "held_at", "shared", "shared_extend");
 
@@ -25,3 +29,15 @@ pub(super) static RELEASE: Script = script!("has_readers", "held_at", "shared", 
 /// As the acquire with a restart guard, without fencing numbers.
 pub(super) static GUARDED: Script =
     script!("has_readers", "held_at", "guard_epoch", "shared", "guard_shared");
+
+/// The same, and looks for writers.
+pub(super) static GUARDED_ASKING: Script = script!(
+    "has_readers",
+    "held_at",
+    "has_writers",
+    "asking",
+    "guard_epoch",
+    "shared",
+    "guard_shared",
+    "asked"
+);

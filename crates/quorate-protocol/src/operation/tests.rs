@@ -44,8 +44,19 @@ fn read(names: &[&str], guard: Option<RestartGuard>) -> Operation {
     Operation::Acquire(shared(names), options)
 }
 
-fn hint(mode: Mode) -> Operation {
-    Operation::Hint { key: key("k"), mode }
+/// The same that asks whether others wait for `asks`.
+fn asking(operation: Operation, asks: &[&str]) -> Operation {
+    match operation {
+        Operation::Release(claim, mut options) => {
+            options.asks = Some(asks.iter().map(|name| key(name)).collect());
+            Operation::Release(claim, options)
+        }
+        Operation::Acquire(claim, mut options) => {
+            options.asks = true;
+            Operation::Acquire(claim, options)
+        }
+        other => other,
+    }
 }
 
 fn release(names: &[&str], number: u64) -> Operation {
@@ -121,8 +132,16 @@ fn each_operation_has_its_command() {
         (Operation::Raise(claim(&["a"]), number), "EVALSHA 2 a quorate:fence:288 TOKEN 9"),
         (release(&["k"], 0), "EVALSHA 1 k TOKEN"),
         (release(&["a"], 9), "EVALSHA 2 a quorate:fence:288 TOKEN 9"),
-        (hint(Mode::Exclusive), "EXISTS k:quorate:waiters"),
-        (hint(Mode::Shared), "EVALSHA 1 k:quorate:seen"),
+        (asking(release(&["k"], 0), &["k"]), "EVALSHA 2 k k:quorate:waiters TOKEN 1"),
+        (
+            asking(release(&["a", "b"], 9), &["c"]),
+            "EVALSHA 5 a b quorate:fence:288 quorate:fence:745 c:quorate:waiters TOKEN 9 4",
+        ),
+        (
+            asking(read(&["a", "b"], None), &[]),
+            "EVALSHA 4 a b a:quorate:seen b:quorate:seen TOKEN 10000 2",
+        ),
+        (asking(acquire(&["k"], 0, None), &[]), "SET k TOKEN NX PX 10000"),
         (read(&["a", "b"], None), "EVALSHA 2 a b TOKEN 10000"),
         (
             read(&["k"], guard),

@@ -13,8 +13,8 @@ use quorate_protocol::{Limits, RedisNode, Value};
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::calls::{
-    TICK, acquire, begin, claim, held, hint, in_turn, is_lost, is_not_sent, on, pair, release,
-    runtime, vote,
+    TICK, acquire, begin, claim, held, in_turn, is_lost, is_not_sent, on, pair, release, runtime,
+    vote,
 };
 
 /// So that a test ends which would wait for ever. Virtual.
@@ -61,7 +61,7 @@ async fn the_order_at_the_node_is_that_of_the_begins() {
     let (fake, node) = held();
     let mut calls = Vec::new();
     for (number, name) in names(0..300).into_iter().enumerate() {
-        calls.push(begin(&node, [acquire, unread, hint][number % 3](&name)));
+        calls.push(begin(&node, [acquire, unread, acquire][number % 3](&name)));
         if number % 7 == 3 {
             sleep(TICK).await;
         }
@@ -106,7 +106,7 @@ async fn a_pipeline_is_bounded_in_commands_and_in_bytes() {
 async fn four_pipelines_are_in_flight_and_no_more() {
     let (fake, node) = held();
     // More than one pipeline can hold are queued.
-    let calls = in_turn(&node, 0..71, hint).await;
+    let calls = in_turn(&node, 0..71, acquire).await;
     assert_eq!(fake.batches(), [1, 1, 1, 1]);
     fake.settle_one();
     sleep(TICK).await;
@@ -128,7 +128,7 @@ async fn a_release_that_waits_for_a_full_window_has_a_node_timeout_more() {
     fake.hold(true);
     let extension = tokio::spawn(async move { extended.extend().await.map(|()| extended) });
     sleep(TICK).await;
-    let _in_flight = in_turn(&node, 0..3, hint).await;
+    let _in_flight = in_turn(&node, 0..3, acquire).await;
     let before = fake.batches().len();
     let release = tokio::spawn(released.release());
     sleep(Duration::from_millis(400)).await;
@@ -148,16 +148,16 @@ async fn window_slots_are_not_leaked() {
         fake.hold(true);
         // Calls that are given up while they are in flight, and a connection that ends.
         for name in names(0..6) {
-            drop(begin(&node, hint(&name)));
+            drop(begin(&node, acquire(&name)));
             drop(begin(&node, release(&name)));
-            let _in_flight = begin(&node, hint(&name));
+            let _in_flight = begin(&node, acquire(&name));
             sleep(TICK).await;
         }
         fake.settle();
-        let free = timeout(LIMIT, begin(&node, hint("k"))).await;
+        let free = timeout(LIMIT, begin(&node, acquire("k"))).await;
         free.expect("a place in the window").unwrap();
         fake.hold(true);
-        let call = begin(&node, hint("k"));
+        let call = begin(&node, acquire("k"));
         sleep(TICK).await;
         fake.end_after(0);
         assert!(is_lost(&timeout(LIMIT, call).await.expect("the end of the connection")));
@@ -165,7 +165,7 @@ async fn window_slots_are_not_leaked() {
     }
     fake.hold(true);
     let before = fake.batches().len();
-    let _calls = in_turn(&node, 0..4, hint).await;
+    let _calls = in_turn(&node, 0..4, acquire).await;
     assert_eq!(fake.batches().len() - before, 4, "all four pipelines are still to be had");
 }
 
@@ -187,7 +187,7 @@ async fn acquires_are_bounded_and_releases_are_admitted() {
         names(0..MAX_ACQUIRES).iter().map(|name| begin(&node, acquire(name))).collect();
     let refused = begin(&node, acquire("k")).now_or_never().unwrap();
     assert!(is_not_sent(&refused));
-    for operation in [release("release"), hint("hint")] {
+    for operation in [release("release"), unread("other")] {
         let mut call = begin(&node, operation);
         assert!((&mut call).now_or_never().is_none(), "it was refused");
         calls.push(call);
@@ -217,11 +217,11 @@ async fn a_hung_node_keeps_nothing_of_calls_that_were_given_up() {
     let mut limits = Limits::default();
     limits.reply = Duration::MAX;
     let node = Arc::new(RedisNode::new(fake.clone(), TokioRuntime::new(), limits));
-    let _in_flight = in_turn(&node, 0..4, hint).await;
+    let _in_flight = in_turn(&node, 0..4, acquire).await;
     let kept = begin(&node, acquire("kept"));
     for _ in 0..3 * MAX_ACQUIRES {
         assert!(begin(&node, acquire("acquire")).now_or_never().is_none(), "it was refused");
-        drop(begin(&node, hint("hint")));
+        drop(begin(&node, acquire("other")));
         sleep(Duration::from_millis(1)).await;
     }
     fake.settle();
@@ -249,8 +249,8 @@ fn calls_are_answered_when_their_runtime_ends() {
         let sent = begin(&node, acquire("sent"));
         sleep(TICK).await;
         for name in names(0..3) {
-            drop(begin(&node, hint(&name)));
-            let _fills_the_window = begin(&node, hint(&name));
+            drop(begin(&node, acquire(&name)));
+            let _fills_the_window = begin(&node, acquire(&name));
             sleep(TICK).await;
         }
         let waiting: Vec<_> = names(3..6).iter().map(|name| begin(&node, release(name))).collect();

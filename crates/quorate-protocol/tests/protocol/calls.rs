@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use quorate_core::BackendError;
 use quorate_core::backend::{
-    AcquireOptions, Asked, CallReply, CallResult, Claim, LockBackend, Mode, Operation,
-    ReleaseOptions, Reply, Ttl, Vote, ask,
+    AcquireOptions, Asked, CallReply, CallResult, Claim, LockBackend, Operation, ReleaseOptions,
+    Reply, Ttl, Vote, ask,
 };
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::TokioRuntime;
@@ -87,10 +87,6 @@ pub(crate) fn acquire(name: &str) -> Operation {
 
 pub(crate) fn release(name: &str) -> Operation {
     Operation::Release(claim(&[name]), ReleaseOptions::default())
-}
-
-pub(crate) fn hint(name: &str) -> Operation {
-    Operation::Hint { key: key(name), mode: Mode::Exclusive }
 }
 
 /// Begins a call. Dropping the future gives it up.

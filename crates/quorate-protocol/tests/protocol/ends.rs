@@ -13,8 +13,8 @@ use quorate_protocol::{Dial as _, Limits, Push, RedisNode, SILENT, Value, exchan
 use tokio::time::{Instant, sleep};
 
 use crate::calls::{
-    TICK, acquire, begin, commands, held, hint, in_turn, is_lost, is_not_sent, key, on, pair,
-    release, vote,
+    TICK, acquire, begin, commands, held, in_turn, is_lost, is_not_sent, key, on, pair, release,
+    vote,
 };
 use crate::fake::Fake;
 
@@ -27,7 +27,7 @@ fn no_route() -> BackendError {
 #[tokio::test(start_paused = true)]
 async fn a_reconnect_keeps_the_order_and_sends_nothing_again() {
     let (fake, node) = pair();
-    begin(&node, hint("first")).await.unwrap();
+    begin(&node, acquire("first")).await.unwrap();
     fake.hold(true);
     let in_flight = in_turn(&node, 0..4, acquire).await;
     let waiting: Vec<_> =

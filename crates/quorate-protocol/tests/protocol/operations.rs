@@ -1,15 +1,15 @@
 //! The operations of a node over its connections: second steps, order, and the capabilities.
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
 use quorate_core::RestartGuard;
 use quorate_core::backend::{
     AcquireOptions, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint, LockBackend,
-    Operation, ReleaseOptions, Vote,
+    Mode, Operation, ReleaseOptions, Vote, Waiters,
 };
 use quorate_protocol::Value;
 
 use crate::calls::{
-    Node, TTL, acquire, begin, claim, commands, hint, is_not_sent, key, on, pair, release, vote,
+    Node, TTL, acquire, begin, claim, commands, is_not_sent, key, on, pair, vote, voted,
 };
 use crate::fake::Fake;
 
@@ -21,14 +21,14 @@ async fn forgetful() -> (Fake, Node) {
             must_load = false;
             None
         }
-        "EXISTS" if parts[1].starts_with("forget") => {
+        "SET" if parts[1].starts_with("forget") => {
             must_load = true;
-            Some(Value::Int(0))
+            Some(Value::Nil)
         }
         "EVALSHA" if must_load => Some(Value::Error("NOSCRIPT No matching script.".into())),
         _ => None,
     });
-    begin(&node, hint("forget")).await.unwrap();
+    begin(&node, acquire("forget")).await.unwrap();
     (fake, node)
 }
 
@@ -84,12 +84,39 @@ async fn a5_a_server_without_the_script_is_sent_its_text() {
     assert_eq!(sent[1].parts[1], digest);
 }
 
+/// A user who may not look into the queues.
+fn forbidden() -> (Fake, Node) {
+    on(|parts| {
+        let asks = parts.iter().any(|part| part.contains(":quorate:"));
+        asks.then(|| Value::Error("NOPERM No permissions to access a key".into()))
+    })
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_hint_leaves_in_the_pipeline_of_its_release() {
-    let (fake, node) = pair();
-    let calls = join_all([begin(&node, release("k")), begin(&node, hint("k"))]).await;
-    assert!(matches!(calls[1], Ok(CallReply::Waiters(true))));
-    assert_eq!((fake.batches(), commands(&fake).join(" ")), (vec![2], "EVALSHA EXISTS".to_owned()));
+async fn a_release_that_may_not_ask_is_made_without_the_question() {
+    let (fake, node) = forbidden();
+    let mut options = ReleaseOptions::default();
+    options.asks = Some([key("k")].into());
+    for _ in 0..2 {
+        let release = Operation::Release(claim(&["k"]), options.clone());
+        let reply = voted(begin(&node, release).await).unwrap();
+        assert_eq!((reply.vote, reply.waiters), (Vote::Granted, Waiters::Unknown));
+    }
+    assert_eq!(commands(&fake), ["EVALSHA"; 3], "the user is asked once");
+}
+
+/// A second command of it would come behind its release and leave a ghost key.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_may_not_ask_is_sent_once() {
+    let (fake, node) = forbidden();
+    let mut options = AcquireOptions::default();
+    options.asks = true;
+    let claim = claim(&["k"]).with_mode(Mode::Shared);
+    let read = || begin(&node, Operation::Acquire(claim.clone(), options));
+    assert!(is_not_sent(&read().await));
+    assert_eq!(commands(&fake).len(), 1);
+    let reply = voted(read().await).unwrap();
+    assert_eq!((reply.vote, reply.waiters), (Vote::Granted, Waiters::Unknown));
 }
 
 #[tokio::test(start_paused = true)]

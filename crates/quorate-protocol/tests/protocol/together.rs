@@ -13,7 +13,7 @@ use quorate_core::resource::{Key, Token};
 use quorate_protocol::Value;
 use tokio::time::sleep;
 
-use crate::calls::{Node, TICK, begin, held, hint, is_lost, key, on, pair, vote, voted};
+use crate::calls::{Node, TICK, begin, held, is_lost, key, on, pair, vote, voted};
 use crate::fake::{Fake, claims};
 
 /// A claim of one of many holders.
@@ -27,12 +27,9 @@ fn claim_of(holder: u8, names: &str, ttl: u64) -> Claim {
     Claim::new(keys, token.unwrap(), ttl)
 }
 
-/// `1 acquire a`, `2 release ab`, `1 extend a 500`, `hint a`.
+/// `1 acquire a`, `2 release ab`, `1 extend a 500`.
 fn operation(text: &str) -> Operation {
     let words: Vec<&str> = text.split(' ').collect();
-    if words[0] == "hint" {
-        return hint(words[1]);
-    }
     let ttl = words.get(3).map_or(10_000, |ttl| ttl.parse().unwrap());
     let claim = claim_of(words[0].parse().unwrap(), words[2], ttl);
     match words[1] {
@@ -151,8 +148,8 @@ async fn c3_calls_that_share_a_script_keep_the_order_of_each_key() {
         ("1 release a/1 extend b/1 release b", "script a/script b/script b"),
         ("1 release a/1 acquire b/1 release cb/1 release d", "script a/SET b/shared cb,d"),
         (
-            "1 release a/2 release b/hint a/3 release a/4 release c",
-            "shared a,b/EXISTS a/shared a,c",
+            "1 release a/2 release b/9 acquire a/3 release a/4 release c",
+            "shared a,b/SET a/shared a,c",
         ),
         ("1 release a/2 release a", "script a/script a"),
         ("1 extend a/1 extend a", "script a/script a"),
@@ -290,15 +287,13 @@ async fn c3_a_call_that_is_not_sent_has_no_script_that_others_join() {
         ("INFO", _) => info("redis_version:7.2.14\r\nrun_id:abc\r\n"),
         _ => None,
     });
-    for other in ["2 release b", "hint b"] {
-        let answers = all(&node, &["1 extend a", other, "3 extend c"]).await;
-        for at in [0, 2] {
-            let error = answers[at].as_ref().unwrap_err();
-            assert_eq!(error.kind(), BackendErrorKind::ReadOnly, "{error}");
-        }
-        assert!(answers[1].is_ok(), "{other}: {answers:?}");
+    let answers = all(&node, &["1 extend a", "2 release b", "3 extend c"]).await;
+    for at in [0, 2] {
+        let error = answers[at].as_ref().unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::ReadOnly, "{error}");
     }
-    assert_eq!(shape(&fake), ["script b", "EXISTS b"]);
+    assert!(answers[1].is_ok(), "{answers:?}");
+    assert_eq!(shape(&fake), ["script b"]);
 }
 
 /// One answer is nil: what is there only the script of one call can tell.
@@ -322,9 +317,9 @@ async fn q4_a_reply_that_is_no_answer_for_each_ends_the_connection() {
     for reply in nonsense {
         let told = reply.clone();
         let (fake, node) = on(move |parts| claims(parts).map(|_| told.clone()));
-        let answers = all(&node, &["1 release a", "2 release b", "hint c"]).await;
+        let answers = all(&node, &["1 release a", "2 release b", "9 acquire c"]).await;
         assert!(answers.iter().all(is_lost), "{reply:?}: {answers:?}");
-        all(&node, &["hint a"]).await[0].as_ref().unwrap();
+        all(&node, &["9 acquire a"]).await[0].as_ref().unwrap();
         assert_eq!(fake.connects(), 2);
     }
 }
@@ -332,7 +327,7 @@ async fn q4_a_reply_that_is_no_answer_for_each_ends_the_connection() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_ends_loses_all_calls_of_its_script() {
     let (fake, node) = pair();
-    all(&node, &["hint c"]).await[0].as_ref().unwrap();
+    all(&node, &["9 acquire c"]).await[0].as_ref().unwrap();
     fake.hold(true);
     let calls: Vec<_> =
         ["1 release a", "2 release b"].iter().map(|text| begin(&node, operation(text))).collect();
@@ -340,8 +335,8 @@ async fn a_connection_that_ends_loses_all_calls_of_its_script() {
     fake.end_after(0);
     fake.hold(false);
     assert!(join_all(calls).await.iter().all(is_lost));
-    all(&node, &["hint c"]).await[0].as_ref().unwrap();
-    assert_eq!(shape(&fake), ["EXISTS c", "shared a,b", "EXISTS c"], "nothing is sent again");
+    all(&node, &["9 acquire c"]).await[0].as_ref().unwrap();
+    assert_eq!(shape(&fake), ["SET c", "shared a,b", "SET c"], "nothing is sent again");
 }
 
 /// The script has failed, and the connection ends: the calls leave over the next one.
@@ -349,7 +344,7 @@ async fn a_connection_that_ends_loses_all_calls_of_its_script() {
 async fn calls_of_a_failed_script_outlive_their_connection() {
     let (fake, node) = failing("NOSCRIPT No matching script.");
     fake.hold(true);
-    let first = begin(&node, operation("hint x"));
+    let first = begin(&node, operation("9 acquire x"));
     sleep(TICK).await;
     let calls: Vec<_> =
         ["1 release a", "2 release b"].iter().map(|text| begin(&node, operation(text))).collect();

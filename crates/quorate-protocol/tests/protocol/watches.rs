@@ -9,7 +9,9 @@ use quorate_core::backend::{AcquireOptions, CallReply, Entry, LockBackend, Opera
 use quorate_protocol::{Push, Value};
 use tokio::time::{sleep, timeout};
 
-use crate::calls::{TICK, TTL, asked, begin, claim, hint, key, on, pair, runtime, watch, watching};
+use crate::calls::{
+    TICK, TTL, acquire, asked, begin, claim, key, on, pair, runtime, watch, watching,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_is_registered_before_the_key_is_read() {
@@ -128,7 +130,7 @@ async fn a_watch_connection_is_closed_when_nobody_waits() {
 #[tokio::test(start_paused = true)]
 async fn both_connections_of_a_node_that_is_dropped_are_closed() {
     let (fake, node) = pair();
-    assert!(begin(&node, hint("k")).await.is_ok());
+    assert!(begin(&node, acquire("k")).await.is_ok());
     drop(watch(&node, "k").await.unwrap());
     assert_eq!((fake.connects(), fake.is_connected()), (2, true));
     drop(node);

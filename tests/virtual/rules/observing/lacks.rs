@@ -40,9 +40,7 @@ fn needs(operation: &Operation) -> Capabilities {
     match operation {
         Operation::Look(_) => Capabilities::PUSH,
         Operation::Watch { .. } => Capabilities::WATCH,
-        Operation::Hint { .. } | Operation::Refresh { .. } | Operation::Leave { .. } => {
-            Capabilities::QUEUE
-        }
+        Operation::Refresh { .. } | Operation::Leave { .. } => Capabilities::QUEUE,
         Operation::ServerId => Capabilities::SERVER_ID,
         Operation::Acquire(claim, _) if claim.mode() == Mode::Shared => Capabilities::SHARED,
         Operation::Acquire(_, options) if options.fencing.is_some() => Capabilities::FENCING,

@@ -1,11 +1,11 @@
 //! What a manager knows of its nodes without asking them.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use quorate_core::backend::{Claim, Operation};
+use quorate_core::backend::Claim;
 use quorate_core::{
     BackendError, BackendErrorKind, LockManager,
     operators::{NodeReadiness, Readiness},
@@ -94,39 +94,6 @@ fn a_call_in_flight_counts_after_a_node_timeout() {
         assert_eq!(answering(&manager.readiness()), [is_answering, true, true], "{passed:?}");
     }
     drop(guard);
-}
-
-/// A hint whose answer is not awaited any more, as each release over a pool may leave one: the node answers, and which
-/// server it is stays known.
-/// Rule W2.
-#[test]
-fn a_hint_that_is_given_up_says_nothing_of_its_node() {
-    let world = World::complete(3);
-    let [dropped, asked] = [(); 2].map(|()| Arc::<AtomicUsize>::default());
-    let nodes = world.nodes.iter().map(|node| {
-        let (dropped, asked) = (Arc::clone(&dropped), Arc::clone(&asked));
-        Begins::new(node, move |node, call, runtime| {
-            asked.fetch_add(call.asks_server().into(), Ordering::Relaxed);
-            if !matches!(call.operation(), Operation::Hint { .. }) {
-                return begin(node, call, runtime);
-            }
-            let dropped = Arc::clone(&dropped);
-            runtime.spawn(Box::pin(async move {
-                call.given_up().await;
-                dropped.fetch_add(1, Ordering::Relaxed);
-            }));
-            Ok(())
-        })
-    });
-    let manager = world.over(nodes.collect::<Vec<_>>());
-    // A process that locks again and again asks.
-    for _ in 0..4 {
-        world.run(world.run(manager.lock("r")).unwrap().release()).unwrap();
-    }
-    world.advance(SECOND);
-    assert!(dropped.load(Ordering::Relaxed) > 0);
-    assert_eq!(answering(&manager.readiness()), [true; 3]);
-    assert_eq!(asked.load(Ordering::Relaxed), 3, "in the first round only");
 }
 
 /// One call hangs, and the others are answered one after the other.

@@ -1,15 +1,20 @@
-//! The gate is asked whether a writer waits: while its answer is awaited, and when it comes.
+//! The gate says with its vote whether a writer waits: while that is awaited, and when it comes.
 
 use std::future::IntoFuture;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::future::select;
+use quorate_core::backend::Operation as Asks;
 use quorate_core::{LockRequest, Runtime};
 use quorate_memory::{Effect, Operation, Rule};
+use quorate_protocol::error_of_reply;
 
 use super::is_held;
+use crate::backends::{Begins, begin};
 use crate::waiting::processes::{ROUND_TRIP, Scene};
-use crate::world::{MS, SECOND};
+use crate::world::{MS, SECOND, World};
 
 /// When the round is won, and the answer of the gate is still awaited.
 const ASKING: Duration = Duration::from_micros(600);
@@ -18,9 +23,22 @@ fn slow(by: Duration) -> Rule {
     Rule::new(Effect::Delay { least: by, most: by })
 }
 
+/// The node that is the gate, whether somebody waits or not.
+pub(super) fn gate(scene: &Scene) -> usize {
+    let [holder, waiter] = [(); 2].map(|()| scene.process());
+    let held = scene.run(holder.lock("r")).unwrap();
+    let _held = waiter.hold_once("r", MS);
+    scene.advance(100 * MS);
+    let gate = scene.gate("r");
+    drop(held);
+    scene.advance(20 * SECOND);
+    assert_eq!(scene.keys(), [""; 0]);
+    gate
+}
+
 /// A request of a reader that has won its round, and awaits the gate.
 fn asking(scene: &Scene) -> <LockRequest as IntoFuture>::IntoFuture {
-    scene.nodes.iter().for_each(|node| node.add_rule(slow(MS).on(Operation::Hint)));
+    scene.nodes[gate(scene)].add_rule(slow(MS).on(Operation::Acquire));
     let reader = scene.process();
     let mut request = reader.locks.read("r").no_wait().into_future();
     scene.run(select(&mut request, reader.client.sleep(ASKING)));
@@ -77,7 +95,7 @@ fn an_answer_that_is_there_when_the_round_is_lost_is_not_thrown_away() {
 fn the_gate_is_awaited_for_no_longer_than_a_round_behind_the_deadline() {
     for is_new in [true, false] {
         let scene = Scene::new(3);
-        let reader = scene.process();
+        let (gate, reader) = (gate(&scene), scene.process());
         let way = 20 * MS;
         for node in &scene.nodes {
             node.add_rule(slow(way));
@@ -91,9 +109,7 @@ fn the_gate_is_awaited_for_no_longer_than_a_round_behind_the_deadline() {
             drop(scene.run(reader.locks.read("r")).unwrap());
             scene.advance(SECOND);
         }
-        scene.nodes.iter().for_each(|node| {
-            node.add_rule(slow(10 * SECOND).on(Operation::Hint));
-        });
+        scene.nodes[gate].add_rule(slow(10 * SECOND).on(Operation::Acquire));
         let (start, took) = (reader.client.now(), 2 * way + ROUND_TRIP);
         let timeout = took + MS;
         let guard = scene.run(reader.locks.read("r").timeout(timeout)).unwrap();
@@ -101,5 +117,25 @@ fn the_gate_is_awaited_for_no_longer_than_a_round_behind_the_deadline() {
         assert!(waited >= 2 * took, "a gate was awaited: {waited:?}");
         assert!(waited <= timeout + took, "{waited:?}");
         drop(guard);
+    }
+}
+
+/// The user may not look into the queue: a node refuses the acquire that asks, and learns it.
+/// Rule RW1.
+#[test]
+fn a_reader_that_may_not_ask_reads() {
+    for nodes in [1, 3] {
+        let world = World::complete(nodes);
+        let nodes = world.nodes.iter().map(|node| {
+            let may_ask = AtomicBool::new(true);
+            Begins::new(node, move |node, call, runtime| match call.operation() {
+                Asks::Acquire(_, options) if options.asks && may_ask.swap(false, Relaxed) => {
+                    Err(call.not_sent(error_of_reply("NOPERM this user has no permissions")))
+                }
+                _ => begin(node, call, runtime),
+            })
+        });
+        let manager = world.over(nodes.collect::<Vec<_>>());
+        assert!(world.run(manager.read("r").no_wait()).unwrap().is_valid());
     }
 }

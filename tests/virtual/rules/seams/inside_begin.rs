@@ -318,9 +318,11 @@ fn nodes_without_a_wait_queue_are_sent_no_call_of_one() {
         let (asked, queues) = (Arc::clone(&asked), at == 2);
         let able = if queues { node.capabilities() } else { node.without_queue().capabilities() };
         let spy = Begins::new(node, move |node, call, runtime| {
-            use Operation::{Hint, Leave, Refresh};
-            let is_of_a_queue =
-                matches!(call.operation(), Hint { .. } | Leave { .. } | Refresh { .. });
+            let is_of_a_queue = match call.operation() {
+                Operation::Leave { .. } | Operation::Refresh { .. } => true,
+                Operation::Release(_, options) => options.asks.is_some(),
+                _ => false,
+            };
             asked.lock().unwrap()[at] += usize::from(is_of_a_queue);
             begin(node, call, runtime)
         });

@@ -41,7 +41,7 @@ fn a_release_that_its_backend_queues_keeps_its_vote() {
                 }
                 sent.await;
                 let Operation::Release(claim, options) = call.operation() else { return };
-                let released = node.release(claim, *options).await;
+                let released = node.release(claim, options.clone()).await;
                 call.answer(released.map(Into::into));
             }));
             Ok(())

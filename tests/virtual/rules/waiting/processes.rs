@@ -260,9 +260,7 @@ impl Quirk {
     fn begin(&self, node: &MemoryNode, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
         let fails = match call.operation() {
             Asked::Watch { .. } => &self.watching_fails,
-            Asked::Refresh { .. } | Asked::Leave { .. } | Asked::Hint { .. } => {
-                &self.queueing_fails
-            }
+            Asked::Refresh { .. } | Asked::Leave { .. } => &self.queueing_fails,
             _ => &None,
         };
         if let Some(error) = fails {

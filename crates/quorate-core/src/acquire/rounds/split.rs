@@ -17,6 +17,7 @@ use crate::error::{Answer, NodeAnswer, QuorumFailure};
 use crate::resource::Token;
 use crate::seam::backend::Holder;
 use crate::turns::remote_wait::WaitInput;
+use crate::turns::tickets::Ticket;
 
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -36,7 +37,7 @@ impl Rounds<'_> {
             // The wait of a task that is gone leaves at the same time: the error waits for both no longer than once (C8).
             let limit = last.undo;
             let ticket = self.turn.first().filter(|ticket| !ticket.has_local());
-            let wait = ticket.and_then(|ticket| ticket.end_wait(cluster.now()));
+            let wait = ticket.and_then(Ticket::end_wait);
             let left = async {
                 if let Some(wait) = wait {
                     wait.input(WaitInput::Cancel);

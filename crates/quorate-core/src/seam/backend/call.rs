@@ -47,7 +47,7 @@ pub(crate) enum CallKind {
     Repair,
     Raise,
     Look,
-    /// What votes on nothing and watches nothing: a hint, a refresh, a leave, the question for a
+    /// What votes on nothing and watches nothing: a refresh, a leave, the question for a
     /// server id.
     Waiting,
     /// A watch.

@@ -61,6 +61,11 @@ impl Claim {
         &self.common.keys
     }
 
+    /// The same keys, shared.
+    pub(crate) fn shared_keys(&self) -> &Arc<[Key]> {
+        &self.common.keys
+    }
+
     /// The value that a node stores at each key.
     #[must_use]
     pub fn token(&self) -> &Token {

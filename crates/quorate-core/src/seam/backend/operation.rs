@@ -29,14 +29,6 @@ pub enum Operation {
     Raise(Claim, FencingToken),
     /// Says whether the keys are ours, and changes nothing. Only with [`Capabilities::PUSH`](super::Capabilities::PUSH).
     Look(Claim),
-    /// Reads whether any entry is in the wait queue of `key`. For [`Mode::Shared`]: any entry that
-    /// is not [of readers](Entry::is_of_readers), and was refreshed in the last 2 s.
-    Hint {
-        /// The key of the wait queue.
-        key: Key,
-        /// The mode of the holder that asks.
-        mode: Mode,
-    },
     /// Keeps `entry` alive in the wait queue of `key`, and appends it if it is missing.
     ///
     /// An entry that is not refreshed for 2 s leaves the queue. A lock key without a ttl counts as
@@ -117,26 +109,30 @@ impl Operation {
     /// The keys of locks that it reads or writes. Two operations without a key in common may change
     /// places.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        let (one, several): (Option<&Key>, &[Key]) = match self {
-            Self::Refresh { key, locks, .. } => (Some(key), locks),
-            Self::Hint { key, .. }
-            | Self::Leave { key, .. }
+        let one = std::slice::from_ref::<Key>;
+        let (first, others): (&[Key], &[Key]) = match self {
+            Self::Refresh { key, locks, .. } => (one(key), locks),
+            Self::Release(claim, options) => {
+                (claim.keys(), options.asks.as_deref().unwrap_or_default())
+            }
+            Self::Leave { key, .. }
             | Self::Watch { key, .. }
             | Self::Inspect { key }
-            | Self::Revoke { key, .. } => (Some(key), &[]),
-            _ => (None, self.claim().map_or(&[], Claim::keys)),
+            | Self::Revoke { key, .. } => (one(key), &[]),
+            _ => (self.claim().map_or(&[], Claim::keys), &[]),
         };
-        one.into_iter().chain(several)
+        first.iter().chain(others)
     }
 
-    /// Whether it is the extension of an exclusive claim, or its release without a fencing number.
+    /// Whether it is the extension of an exclusive claim, or its release without a fencing number and a question.
     /// A node may carry out several of one kind together.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         match self {
             Self::Extend(claim, _) => claim.mode() == Mode::Exclusive,
             Self::Release(claim, options) => {
-                claim.mode() == Mode::Exclusive && options.raise_to.is_none()
+                let is_plain = options.raise_to.is_none() && options.asks.is_none();
+                claim.mode() == Mode::Exclusive && is_plain
             }
             _ => false,
         }
@@ -217,7 +213,7 @@ impl Revoke {
 pub enum CallReply {
     /// To an acquire, an extension, a raise or a release.
     Voted(Reply),
-    /// To a hint or a leave: whether any entry is in the wait queue.
+    /// To a leave: whether any entry is in the wait queue.
     Waiters(bool),
     /// To a refresh.
     Refreshed(Refreshed),

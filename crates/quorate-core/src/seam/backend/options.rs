@@ -8,6 +8,7 @@ use super::restart_guard::RestartGuard;
 use super::sighting::Holder;
 use crate::algorithm::fence::{FenceHint, FencingToken};
 use crate::algorithm::quorum::Vote;
+use crate::resource::Key;
 
 /// How a claim is acquired. The default is a plain lock, which also repairs a node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +18,11 @@ pub struct AcquireOptions {
     pub fencing: Option<FenceHint>,
     /// Refuse to vote while the node may have forgotten locks.
     pub guard: Option<RestartGuard>,
+    /// Say whether a writer waits for the keys: only of a claim of [`Mode::Shared`](super::Mode::Shared).
+    ///
+    /// In one step with the acquire, so that a writer which waits before it is seen. A node that cannot look makes the
+    /// acquire without it.
+    pub asks: bool,
 }
 
 /// How a claim is extended. There is no option yet.
@@ -25,13 +31,29 @@ pub struct AcquireOptions {
 pub struct ExtendOptions {}
 
 /// How a claim is released.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ReleaseOptions {
     /// Raise the fencing numbers of the keys that are ours to this one, where they are lower.
     pub raise_to: Option<FencingToken>,
     /// The lock was held, so that a revoke may have put its mark in place of the token: that is deleted as well (V9).
     pub was_held: bool,
+    /// Say whether any entry is in the wait queues of these keys. A node that cannot look makes the release without it.
+    pub asks: Option<Arc<[Key]>>,
+}
+
+/// What a node says of the wait queues that a call asks about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a backend gives each")]
+pub enum Waiters {
+    /// It was not asked, or could not look.
+    #[default]
+    Unknown,
+    /// Nobody waits.
+    Nobody,
+    /// Somebody waits for the key at this place, the first such key. For a reader that acquires, it is an entry that is
+    /// not [of readers](super::Entry::is_of_readers), and was refreshed in the last 2 s.
+    For(usize),
 }
 
 /// The reply to an acquire, an extension, a raise or a release.
@@ -51,14 +73,16 @@ pub struct Reply {
     pub server: Option<Arc<str>>,
     /// The server has no id, or does not report it. A reply that merely has no place for the id does not say so.
     pub is_nameless: bool,
+    /// Whether others wait, if the [acquire](AcquireOptions::asks) or the [release](ReleaseOptions::asks) asks.
+    pub waiters: Waiters,
 }
 
 impl Reply {
     /// A vote and nothing else.
     #[must_use]
     pub const fn new(vote: Vote) -> Self {
-        let is_marked = false;
-        Self { vote, number: None, holder: None, is_marked, server: None, is_nameless: false }
+        let (is_marked, is_nameless, waiters) = (false, false, Waiters::Unknown);
+        Self { vote, number: None, holder: None, is_marked, server: None, is_nameless, waiters }
     }
 
     /// A refusal by the mark that a revoke has put in place of the claim's token.
@@ -92,8 +116,8 @@ impl Capabilities {
     /// [`Operation::Watch`](super::Operation::Watch).
     pub const WATCH: Self = Self(1 << 3);
     /// [`Operation::Refresh`](super::Operation::Refresh),
-    /// [`Operation::Leave`](super::Operation::Leave) and
-    /// [`Operation::Hint`](super::Operation::Hint).
+    /// [`Operation::Leave`](super::Operation::Leave), [`AcquireOptions::asks`] and
+    /// [`ReleaseOptions::asks`].
     pub const QUEUE: Self = Self(1 << 4);
     /// [`Operation::Inspect`](super::Operation::Inspect).
     pub const INSPECT: Self = Self(1 << 5);

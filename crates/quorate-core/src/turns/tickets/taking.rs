@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::{Asking, Inner, NoTicket, Ticket, Whereabouts};
+use super::{Inner, NoTicket, Ticket, Whereabouts};
 use crate::resource::Key;
 
 impl Inner {
@@ -52,7 +52,7 @@ impl Taking {
 
     fn ticket(&self) -> Ticket {
         let (manager, key) = (Arc::clone(&self.manager), self.key.clone());
-        Ticket { manager, key, asking: Asking::NotAsked }
+        Ticket { manager, key }
     }
 
     /// The first poll: takes the ticket, or its place in the queue.

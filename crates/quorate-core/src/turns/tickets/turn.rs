@@ -3,29 +3,34 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::giving::{Asking, is_given_on};
 use super::{Inner, NameSet, Ticket};
+use crate::algorithm::node_set::NodeSet;
+use crate::algorithm::quorum::NodeId;
 use crate::cluster::attempts::Slot;
 use crate::resource::Key;
+use crate::seam::backend::Waiters;
 
 /// The right to compete at the nodes for the keys of a request.
 #[derive(Default)]
 pub(crate) struct Turn {
     tickets: Vec<Ticket>,
-    /// The queue that has the gate's hint, and the key whose gate is asked, if not each ticket's own.
+    /// The queue that has the gate's word, and the key whose gate is asked, if not each ticket's own.
     home: Option<Arc<NameSet>>,
     /// Since the releases have begun: when the tickets are given on at the latest.
     given_on_at: Option<Instant>,
+    /// The gates whose answer to the release is awaited, each with the key of the queue that hears their word.
+    asked: Vec<(NodeId, Key)>,
+    /// What the nodes have said of writers to a reader, which has no ticket.
+    said: Vec<(NodeId, Waiters)>,
 }
 
 /// How far an attempt is whose releases have been handed to all nodes.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     pub(crate) is_ordered: bool,
-    pub(crate) was_held: bool,
-    /// The release is decided, or after a lost round the undo, or a quorum of nodes owes nothing.
+    /// The release is, or after a lost round the undo, or a quorum of nodes owes nothing.
     pub(crate) is_decided: bool,
-    /// Nothing is left to await.
+    /// Nothing is left to await, or a node timeout has passed.
     pub(crate) is_over: bool,
 }
 
@@ -41,7 +46,7 @@ impl Turn {
 
     /// The turn of a task that wants one of several keys.
     pub(crate) fn of(ticket: Ticket, set: &Arc<NameSet>) -> Self {
-        Self { tickets: vec![ticket], home: Some(Arc::clone(set)), given_on_at: None }
+        Self { tickets: vec![ticket], home: Some(Arc::clone(set)), ..Self::default() }
     }
 
     /// The ticket of the first key. Its queue has the wait between processes.
@@ -69,60 +74,74 @@ impl Turn {
         self.given_on_at.filter(|_| !self.is_over())
     }
 
-    pub(crate) const fn has_releases(&self) -> bool {
-        self.given_on_at.is_some()
-    }
-
-    /// The releases of the attempt begin. Behind those of a lease, `ask` asks the gate of a key whether others wait, in
-    /// the same pipeline: if a task here wants the key, or has waited at the gate, or locks it again and again.
+    /// The releases of the attempt begin. Those of a lease ask the gates whether others wait: if a task here wants the
+    /// key, and else seldom.
     pub(crate) fn begin_releases(
         &mut self,
         attempt: Slot,
         was_held: bool,
         (now, given_on_at): (Instant, Instant),
-        mut ask: impl FnMut(u32, &Key) -> Asking,
     ) {
+        if self.given_on_at.is_some() {
+            return;
+        }
         self.given_on_at = Some(given_on_at);
-        for (at, ticket) in (0..).zip(&mut self.tickets) {
-            let (mut state, key) = (ticket.manager.lock(), &ticket.key);
-            let (is_asked, gate_key) = match &self.home {
-                None => (state.begin_release(key, attempt, was_held, now), key),
-                Some(home) => {
-                    (home.begin_release(&mut state, key, attempt, was_held, now), &home.gate_key)
-                }
+        for ticket in &self.tickets {
+            let (manager, key) = (&ticket.manager, &ticket.key);
+            let (queue, gate_key) = match &self.home {
+                None => (key, key),
+                Some(home) => (&home.key, &home.gate_keys[0]),
             };
-            drop(state);
-            if is_asked {
-                ticket.asking = ask(at, gate_key);
+            if manager.begin_release(key, queue, attempt, was_held, now) {
+                let gates = manager.cluster.nodes.gates(gate_key, now);
+                self.asked.extend(gates.first().map(|gate| (*gate, queue.clone())));
             }
         }
     }
 
-    /// The gate of `key` has answered, or failed. That is noted before a ticket is given on for it, and also when all
-    /// tickets are given on already.
-    pub(crate) fn note_answer(
+    /// The keys that the release at a node asks about: `keys`, those of the lock, if they have queues of their own.
+    pub(crate) fn asks(&self, node: NodeId, keys: &Arc<[Key]>) -> Option<Arc<[Key]>> {
+        let is_asked = self.asked.iter().any(|(gate, _)| *gate == node);
+        let keys = self.home.as_ref().map_or(keys, |home| &home.gate_keys);
+        is_asked.then(|| Arc::clone(keys))
+    }
+
+    /// The release at a node has settled. What a gate has said is noted before a ticket is given on for it, and also when
+    /// all tickets are given on already.
+    pub(crate) fn note_released(
         &mut self,
         manager: &Inner,
-        key: &Key,
-        others_wait: Option<bool>,
+        node: NodeId,
+        waiters: Waiters,
         now: Instant,
     ) {
-        if let Some(others_wait) = others_wait {
-            manager.note_hint(self.home.as_ref().map_or(key, |home| &home.key), others_wait, now);
-        }
-        if let Some(ticket) = self.tickets.iter_mut().find(|ticket| ticket.key == *key) {
-            ticket.asking = Asking::Answered;
+        for (_, queue) in self.asked.extract_if(.., |(gate, _)| *gate == node) {
+            if waiters != Waiters::Unknown {
+                manager.note_word(&queue, waiters != Waiters::Nobody, now);
+            }
         }
     }
 
-    /// Gives on the tickets that may be given on now.
+    /// Gives on the tickets that may be given on before a node timeout has passed, once the releases have been handed to
+    /// all nodes:
+    ///
+    /// | nodes | given on |
+    /// |---|---|
+    /// | ordered, and no task here wants the key, or the gate's last word is that nobody waits | at once: the next acquire leaves right behind the release |
+    /// | ordered | when the gate has answered the release; at once if it is not asked |
+    /// | pool | when the release is decided, and the gate has answered |
     pub(crate) fn give_on(&mut self, progress: Progress, now: Instant, given_on: &mut Vec<Ticket>) {
-        if progress.is_over || self.given_on_at.is_some_and(|at| now >= at) {
+        if progress.is_over {
             return self.end(given_on);
         }
+        let (asked, home) = (&self.asked, &self.home);
         let is_given_on = |ticket: &mut Ticket| {
-            let is_quick = progress.is_ordered && (!progress.was_held || ticket.is_quick(now));
-            is_given_on(progress.is_ordered, is_quick, ticket.asking, progress.is_decided)
+            let queue = home.as_ref().map_or(&ticket.key, |home| &home.key);
+            let is_awaited = asked.iter().any(|(_, asked)| asked == queue);
+            match progress.is_ordered {
+                true => !is_awaited || ticket.is_quick(now),
+                false => !is_awaited && progress.is_decided,
+            }
         };
         given_on.extend(self.tickets.extract_if(.., is_given_on));
     }
@@ -133,12 +152,31 @@ impl Turn {
     }
 }
 
+/// A reader.
+impl Turn {
+    /// A node has answered the acquire.
+    pub(crate) fn note_acquired(&mut self, node: NodeId, waiters: Waiters) {
+        self.said.push((node, waiters));
+    }
+
+    /// Whether all of these nodes have answered.
+    pub(crate) fn has_heard(&self, gates: NodeSet) -> bool {
+        gates.iter().all(|gate| self.said.iter().any(|(node, _)| *node == gate))
+    }
+
+    /// The place of the first key for which a node has said that a writer waits.
+    pub(crate) fn waited_for(&self) -> Option<usize> {
+        let places = self.said.iter().filter_map(|(_, waiters)| match waiters {
+            Waiters::For(at) => Some(*at),
+            Waiters::Unknown | Waiters::Nobody => None,
+        });
+        places.min()
+    }
+}
+
 impl Ticket {
     /// Whether the next acquire may leave right behind the release of a lease.
     fn is_quick(&self, now: Instant) -> bool {
-        let is_quick = self.with(|queue| {
-            queue.tasks.is_empty() || self.asking == Asking::NoGate || queue.use_hint(now)
-        });
-        is_quick.unwrap_or(true)
+        self.with(|queue| queue.tasks.is_empty() || queue.use_word(now)).unwrap_or(true)
     }
 }
