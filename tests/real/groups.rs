@@ -99,12 +99,34 @@ fn n5_a_node_that_lost_its_data_has_no_vote_until_the_list_is_a_new_one() {
         let manager_of = |group| manager(client, group, &all);
         let others = manager_of(Group::Same);
         let held = others.lock("r").await.unwrap();
-        assert!(!nodes[2].keys().contains(&"r".to_owned()), "the other two are a quorum");
         let told = others.check().await.to_string();
         assert!(told.contains("it was replaced, or has lost its data"), "{told}");
         held.release().await.unwrap();
         lock_and_release(&manager_of(Group::New)).await;
         drop(found(client, &all).await);
+    });
+}
+
+/// An operator has written it by hand, or another program.
+#[test]
+fn n3_a_node_whose_list_is_garbage_has_no_vote_until_there_is_a_new_list() {
+    with_each(&Client::WITH_POOL, async |client| {
+        let nodes = Nodes::start(3);
+        let all: Vec<_> = nodes.iter().collect();
+        drop(found(client, &all).await);
+        for garbage in ["", "x", "by hand\nx"] {
+            nodes[2].cli(&["SET", "quorate:group:payments", garbage]);
+            let other = manager(client, Group::Same, &all);
+            lock_and_release(&other).await;
+            let told = other.check().await.to_string();
+            assert!(told.contains("no list of nodes at quorate:group:payments"), "{told}");
+            let new = manager(client, Group::New, &all);
+            until_it_says("each node keeps the list", async || {
+                lock_and_release(&new).await;
+                all.iter().all(|node| listed(node) == 3)
+            })
+            .await;
+        }
     });
 }
 

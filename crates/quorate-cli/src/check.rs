@@ -18,6 +18,10 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Shows what each node is, and returns the exit code. With a wait, when no problem is left that passes by itself.
 pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure> {
     let (manager, start) = (manager(common)?, Instant::now());
+    if common.is_new_group {
+        // The nodes say their ids. With the next questions each of them keeps the list of all.
+        drop(manager.check().await);
+    }
     let passes = |check: &Check| check.problems().any(|(_, problem)| problem.passes_by_itself());
     let check = loop {
         let request = manager.check().longest_ttl(nodes.max_ttl);

@@ -14,7 +14,9 @@ use crate::algorithm::quorum::NodeId;
 use crate::cluster::attempts::Attempts;
 use crate::cluster::nodes::{Change, Nodes};
 use crate::config::Config;
-use crate::seam::backend::{Answered, Asked, Call, CallKind, CallResult, Operation, Tag};
+use crate::seam::backend::{
+    Answered, Asked, Call, CallKind, CallResult, Membership, Operation, Tag,
+};
 use crate::seam::runtime::{Runtime, unless};
 use crate::telemetry;
 
@@ -89,11 +91,38 @@ impl Cluster {
         answer.ok_or(limit)
     }
 
+    /// Has the nodes keep the list of their group that lack it, if this answer has completed it. No
+    /// caller waits for that.
+    pub(crate) fn keep_lists(self: &Arc<Self>, answered: CallKind, now: Instant) {
+        for node in self.nodes.take_lacking_list(answered).iter() {
+            let tag = Tag { node, number: 0, begun: now, kind: CallKind::List };
+            let (cluster, slot) = (Arc::clone(self), Arc::new(Nobody));
+            let sender = Arc::new(Settling { cluster, slot });
+            // Where it was not sent, the next connection tells what the node keeps.
+            drop(self.nodes.begin(Call::new(Operation::ServerId, tag, sender), &*self.runtime));
+        }
+    }
+
     /// Random bits for jitter. Without randomness all processes wait equally long, which is worse, but
     /// not wrong.
     pub(crate) fn random(&self) -> u64 {
         let mut bits = [0; 8];
         self.runtime.fill_random(&mut bits).map_or(0, |()| u64::from_ne_bytes(bits))
+    }
+}
+
+/// Takes an answer for which no caller waits.
+struct Nobody;
+
+impl Answered for Nobody {
+    fn answered(self: Arc<Self>, _: Tag, _: CallResult, _: Option<Instant>) {}
+
+    fn is_given_up(&self, _: &Tag, _: Option<&Waker>) -> bool {
+        false
+    }
+
+    fn now(&self) -> Option<Instant> {
+        None
     }
 }
 
@@ -110,11 +139,16 @@ impl Answered for Settling {
         self.cluster.nodes.tell_change(&tag, settled.change, settled.result.as_ref().err());
         let wake = self.cluster.attempts.tell_back(tag.node, settled.await_back);
         self.cluster.attempts.wake(wake);
+        self.cluster.keep_lists(tag.kind, now);
         Arc::clone(&self.slot).answered(tag, settled.result, Some(now));
     }
 
     fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
         self.slot.is_given_up(tag, task)
+    }
+
+    fn note_membership(&self, tag: &Tag, says: &Arc<Membership>) {
+        self.cluster.nodes.note_membership(tag.node, says);
     }
 
     fn now(&self) -> Option<Instant> {

@@ -20,7 +20,7 @@ use fred::types::client::Invalidation;
 use fred::types::config::{Config, ConnectionConfig};
 use futures_util::future::{BoxFuture, Either, FutureExt, Shared, maybe_done, select};
 use quorate_core::BackendError;
-use quorate_protocol::{Admission, Connection, Parts, Push, Value};
+use quorate_protocol::{Connection, Parts, Push, Value};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -42,8 +42,6 @@ pub struct FredConnection {
     has_failed: AtomicBool,
     /// A command was answered. fred reports a connection that has ended by then, too.
     has_replied: AtomicBool,
-    /// Of a node in a group of clients.
-    admission: Option<Admission>,
 }
 
 impl FredConnection {
@@ -62,19 +60,12 @@ impl FredConnection {
         let listener = tokio::spawn(listen(pushes, end.clone(), push)).abort_handle();
         // Made here, so that the task ends if this future is dropped.
         let (has_failed, has_replied) = (AtomicBool::new(false), AtomicBool::new(false));
-        let admission = None;
-        let this = Self { client, driver, listener, end, has_failed, has_replied, admission };
+        let this = Self { client, driver, listener, end, has_failed, has_replied };
         match select(pin!(connected.recv()), this.end.clone()).await {
             Either::Left((Ok(_), _)) => Ok(this),
             Either::Left((Err(_), end)) => Err(of_first_reply(&end.await)),
             Either::Right((error, _)) => Err(of_first_reply(&error)),
         }
-    }
-
-    /// The same connection, to a node of a group of clients.
-    pub(crate) fn admitted(mut self, admission: Admission) -> Self {
-        self.admission = Some(admission);
-        self
     }
 
     /// Why a command has no reply. The connection is of no use after that.
@@ -119,8 +110,7 @@ impl Connection for FredConnection {
     }
 
     fn is_closed(&self) -> bool {
-        let is_over = || self.admission.as_ref().is_some_and(Admission::is_over);
-        self.has_failed.load(Ordering::Relaxed) || self.driver.is_finished() || is_over()
+        self.has_failed.load(Ordering::Relaxed) || self.driver.is_finished()
     }
 
     fn receives_pushes(&self) -> bool {

@@ -12,7 +12,7 @@ use fred::types::config::{
 };
 use quorate_core::BackendError;
 use quorate_protocol::{
-    Again, ConnectError, CredentialSource, Dial, Host, Limits, Member, Push, lacks_resp3,
+    Again, ConnectError, CredentialSource, Dial, Host, Limits, NodeGroup, Push, lacks_resp3,
 };
 use socket2::TcpKeepalive;
 
@@ -27,8 +27,8 @@ pub struct FredDial {
     credentials: Option<CredentialSource>,
     /// Of a connect, of which each address of a name has its part.
     pub(crate) limit: Duration,
-    /// Of a node in a group of clients.
-    pub(crate) member: Option<Member>,
+    /// The group of clients that must have the same nodes.
+    pub(crate) clients: Option<NodeGroup>,
     /// What is asked when the login or a certificate is refused.
     pub(crate) again: Option<Again<Self>>,
 }
@@ -63,7 +63,7 @@ impl FredDial {
 
     fn of(name: String, config: Config) -> Self {
         let limit = Limits::default().connect;
-        Self { name, config, credentials: None, limit, member: None, again: None }
+        Self { name, config, credentials: None, limit, clients: None, again: None }
     }
 
     /// What errors and events call the node: its address without secrets.
@@ -160,15 +160,14 @@ impl Dial for FredDial {
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<FredConnection, BackendError> {
-        let connecting = async {
-            let latest = self.again.as_ref().and_then(Again::latest);
-            let latest = latest.map(|dial| Self { limit: self.limit, ..dial });
-            let dial = latest.as_ref().unwrap_or(self);
-            dial.connect_to(dial.config().await?, Arc::new(push)).await
-        };
-        let Some(member) = &self.member else { return connecting.await };
-        let (connection, admission) = member.admit(connecting).await?;
-        Ok(connection.admitted(admission))
+        let latest = self.again.as_ref().and_then(Again::latest);
+        let latest = latest.map(|dial| Self { limit: self.limit, ..dial });
+        let dial = latest.as_ref().unwrap_or(self);
+        dial.connect_to(dial.config().await?, Arc::new(push)).await
+    }
+
+    fn group(&self) -> Option<&NodeGroup> {
+        self.clients.as_ref()
     }
 }
 

@@ -9,6 +9,7 @@ use quorate_core::{BackendError, BackendErrorKind};
 use tokio::time::timeout;
 
 use crate::command::Command;
+use crate::group::NodeGroup;
 use crate::value::{Push, Value, no_reply, read};
 
 /// How long no reply has come when [`Dial::has_moved`] is asked, and between two questions.
@@ -59,6 +60,11 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// The future can be dropped at any time.
     fn ask_again(&self) -> impl Future<Output = bool> + Send {
         ready(false)
+    }
+
+    /// The group of clients that must have the same nodes, if the node is of one.
+    fn group(&self) -> Option<&NodeGroup> {
+        None
     }
 
     /// Whether the node can become another server, as the primary of a group. Then [`has_moved`](Self::has_moved) is asked

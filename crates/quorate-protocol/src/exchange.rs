@@ -1,12 +1,33 @@
 //! One operation on one connection, for calls that have a connection to themselves.
 
-use quorate_core::backend::{CallResult, Operation};
+use quorate_core::backend::{Call, CallResult, Operation};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Dial};
 use crate::features::Features;
 use crate::handshake::loads;
 use crate::operation::{self, Step};
 use crate::value::no_reply;
+
+/// Reads the list of the node's group again, or has the node keep one, if `call` says so. Then it
+/// reports to the sender of the call what the node says.
+///
+/// # Cancel safety
+///
+/// As that of [`exchange`].
+pub async fn exchange_list<D: Dial>(
+    dial: &D,
+    connection: &D::Connection,
+    features: &mut Features,
+    call: &Call,
+) {
+    let Some(group) = dial.group() else { return };
+    let commands = group.commands(call.list_task(), features.membership.as_deref());
+    if !commands.is_empty() {
+        let answers = connection.send(commands).await;
+        features.note_group(group, &dial.name(), answers, call.list_task());
+    }
+    features.report_group(call);
+}
 
 /// Carries `operation` out on `connection`, and returns the answer to its call.
 ///

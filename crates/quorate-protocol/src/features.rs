@@ -3,11 +3,12 @@
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
-use quorate_core::backend::Operation;
+use quorate_core::backend::{Call, ListTask, Membership, Operation};
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
 use crate::error_reply::error_of_reply;
+use crate::group::NodeGroup;
 use crate::script::By;
 use crate::value::Value;
 
@@ -23,9 +24,11 @@ pub struct Features {
     pub(crate) server: Option<Arc<str>>,
     /// Whether a `SET` that sets nothing replies with the value that is there: the handshake has seen it.
     pub(crate) names_holder: bool,
-    /// Why the node has no vote, if it is a replica that accepts writes. One that does not says so
-    /// at each write.
-    pub(crate) replica: Option<BackendError>,
+    /// Why the node has no vote: it is a replica that accepts writes (one that does not says so at
+    /// each write), or cannot be of its group.
+    pub(crate) no_vote: Option<BackendError>,
+    /// What the node says of its group.
+    pub(crate) membership: Option<Arc<Membership>>,
     /// Whether the server has loaded the scripts that run while its memory is full.
     pub(crate) runs_when_full: bool,
     /// Whether the connection has client tracking, so that the server pushes changes of keys that were read.
@@ -49,7 +52,8 @@ impl Features {
             compare_and_delete: None,
             scripts,
             server: None,
-            replica: None,
+            no_vote: None,
+            membership: None,
             names_holder: false,
             runs_when_full: false,
             tracks: false,
@@ -69,14 +73,35 @@ impl Features {
         self.denied.is_some()
     }
 
+    /// Notes what the node `name` has answered to the commands of its group.
+    pub(crate) fn note_group(
+        &mut self,
+        group: &NodeGroup,
+        name: &str,
+        answers: Vec<Result<Value, BackendError>>,
+        task: &ListTask,
+    ) {
+        match group.said(name, answers, task) {
+            Ok(says) => self.membership = Some(says),
+            Err(error) => self.no_vote = Some(error.particular()),
+        }
+    }
+
+    /// Reports to the sender of a call what the node has said of its group.
+    pub(crate) fn report_group(&self, call: &Call) {
+        if let Some(says) = &self.membership {
+            call.note_membership(says);
+        }
+    }
+
     /// Why this server cannot carry an operation out, if that is known.
     pub(crate) fn lack_of(&self, operation: &Operation) -> Option<&BackendError> {
         if let (
             Operation::Acquire(..) | Operation::Extend(..) | Operation::Raise(..),
-            Some(replica),
-        ) = (operation, &self.replica)
+            Some(error),
+        ) = (operation, &self.no_vote)
         {
-            return Some(replica);
+            return Some(error);
         }
         if let (Operation::Acquire(..), Some(denied)) = (operation, &self.denied) {
             return Some(denied);

@@ -1,5 +1,6 @@
 //! The first pipeline of a connection: it loads the scripts, and finds out what the server has and allows.
 
+use quorate_core::backend::ListTask;
 use quorate_core::runtime::os_random;
 use quorate_core::{BackendError, BackendErrorKind};
 
@@ -7,6 +8,7 @@ use crate::command::Command;
 use crate::connection::Connection;
 use crate::error_reply::{because, error_of_reply};
 use crate::features::{self, CompareAndDelete, Features};
+use crate::group::NodeGroup;
 use crate::operation::{SCRIPTS, WHEN_FULL};
 use crate::script::{By, Script, script};
 use crate::value::{Value, no_reply, read};
@@ -29,7 +31,8 @@ static PROBE: Script = script!("probe");
 /// where the connection ends in between, after a second.
 const KEY: &str = "quorate:probe";
 
-/// Makes a new connection ready, and finds out what its server has and allows.
+/// Makes a new connection ready, and finds out what its server has and allows, and what it says of
+/// this group.
 ///
 /// # Errors
 ///
@@ -40,9 +43,35 @@ const KEY: &str = "quorate:probe";
 /// # Cancel safety
 ///
 /// The future can be dropped at any time. Some of the scripts may be loaded then.
-pub async fn handshake(connection: &impl Connection) -> Result<Features, BackendError> {
-    read_features(connection.send(questions()).await)
+pub async fn handshake<C: Connection>(
+    connection: &C,
+    group: Option<&NodeGroup>,
+) -> Result<Features, BackendError> {
+    begin(connection, group, Vec::new()).await.map(|(features, _)| features)
 }
+
+/// Asks all questions, and sends these commands behind them.
+async fn begin<C: Connection>(
+    connection: &C,
+    group: Option<&NodeGroup>,
+    others: Vec<C::Command>,
+) -> Result<(Features, Answers), BackendError> {
+    let mut commands = questions();
+    let of_features = commands.len();
+    commands.extend(group.map(NodeGroup::read).unwrap_or_default());
+    let all_questions = commands.len();
+    commands.extend(others);
+    let mut replies = connection.send(commands).await;
+    let others = replies.split_off(all_questions.min(replies.len()));
+    let of_group = replies.split_off(of_features.min(replies.len()));
+    let mut features = read_features(replies)?;
+    if let Some(group) = group {
+        features.note_group(group, "", of_group, &ListTask::Nothing);
+    }
+    Ok((features, others))
+}
+
+type Answers = Vec<Result<Value, BackendError>>;
 
 /// Switches client tracking on. `NOLOOP`: a change by this connection is pushed to others only.
 fn track<C: Command>(no_loop: bool) -> C {
@@ -63,16 +92,15 @@ impl Purpose {
     pub(crate) async fn handshake<C: Connection>(
         self,
         connection: &C,
+        group: Option<&NodeGroup>,
     ) -> Result<Features, BackendError> {
         match self {
             Self::Commands => {
-                let mut commands = questions();
                 let receives = connection.receives_pushes();
-                commands.push(set_name(CLIENT_NAME));
+                let mut commands = vec![set_name(CLIENT_NAME)];
                 commands.extend(receives.then(|| track(true)));
-                let mut replies = connection.send(commands).await;
+                let (mut features, mut replies) = begin(connection, group, commands).await?;
                 let tracks = receives.then(|| replies.pop()).flatten();
-                let mut features = read_features(replies)?;
                 features.tracks = tracks.is_some_and(|reply| read(reply).is_ok());
                 Ok(features)
             }
@@ -160,7 +188,7 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
         features.server = features::server_id(&reply)?;
         features.names_holder = features::has_set_nx_get(&reply) && names_holder(refused, &reply);
     }
-    features.replica = next()?.ok().as_ref().and_then(features::writable_replica);
+    features.no_vote = next()?.ok().as_ref().and_then(features::writable_replica);
     match (&features.scripts, features.compare_and_delete) {
         // The next connection may be that of another user.
         (Err(missing), None) => Err(missing.clone().particular()),

@@ -20,7 +20,7 @@
 //! | | `host` | the addresses of a host, of which the first that works is connected to |
 //! | | `carrier` | what carries calls to one node |
 //! | | `features` | what is known of a server |
-//! | | `group` | whether a connection leads to a node that all clients have |
+//! | | `group` | what a node says of the nodes that all clients have |
 //! | | `script` | a Lua script and its SHA-1 |
 //! | | `tracking` | the watched keys of one connection |
 //! | 0 | `error_reply` `command` `value` | what an error reply means; plain values |
@@ -57,9 +57,9 @@ pub use connection::{Connection, Dial, LEAST_LIFE, SILENT, connect_or_ask_again,
 pub use connections::Connections;
 pub use credentials::{Again, CredentialSource, Credentials};
 pub use error_reply::{HUNG_UP, error_of_reply, error_of_tls, lacks_resp3};
-pub use exchange::exchange;
+pub use exchange::{exchange, exchange_list};
 pub use features::Features;
-pub use group::{Admission, Member, NodeGroup};
+pub use group::NodeGroup;
 pub use handshake::{CLIENT_NAME, handshake};
 pub use host::Host;
 pub use node::RedisNode;

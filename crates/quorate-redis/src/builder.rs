@@ -213,19 +213,22 @@ impl Builder {
     /// Notices clients with other nodes: each node keeps a list of all nodes of the group `name`, and has no vote for a client
     /// whose list differs by more than one node more or less ([`Stranger`](quorate_core::BackendErrorKind::Stranger)).
     ///
-    /// Two clients whose majorities have no node in common both hold a lock. The lists are compared at each new connection: a
-    /// lock costs no command more. A node that has lost its data is not on the list any more, and has no vote until
-    /// [`new_group`](Self::new_group) says so. A list is complete once each node was reached, and one builder makes the nodes
-    /// of one list; a [`from_pool`] is of no group. What is not noticed stands on the page *Running the nodes* of the guide.
+    /// Two clients whose majorities have no node in common both hold a lock. A connection reads the
+    /// list of its node once, and the votes of nodes whose lists disagree do not count together: a
+    /// lock costs no command more, and waits for no node that hangs. A node that has lost its data is
+    /// not on the list any more, and has no vote until [`new_group`](Self::new_group) says so. Locks
+    /// have the nodes keep a list once each of them was reached;
+    /// a [`from_pool`] is of no group. What is not noticed stands on the page *Running the nodes* of
+    /// the guide.
     pub fn group(mut self, name: impl Into<String>) -> Self {
-        self.group = Some(NodeGroup::new(name, false));
+        self.group = Some(NodeGroup::new(name.into(), false));
         self
     }
 
     /// As [`group`](Self::group), and makes the nodes of this client those of the group, whatever they were. For an operator
     /// that has looked: until all other clients have the same list, two may hold one lock.
     pub fn new_group(mut self, name: impl Into<String>) -> Self {
-        self.group = Some(NodeGroup::new(name, true));
+        self.group = Some(NodeGroup::new(name.into(), true));
         self
     }
 
@@ -334,8 +337,7 @@ impl Builder {
 
     fn set_up(&self, mut dial: RedisDial) -> Result<RedisDial, ConnectError> {
         dial.limit = self.limits.connect;
-        dial.member =
-            self.group.as_ref().map(|group| group.member(&dial.name(), self.limits.connect));
+        dial.clients.clone_from(&self.group);
         dial.again = self.again.as_ref().map(Again::of_node);
         if let Some(source) = &self.credentials {
             dial = dial.with_credentials(source.clone());

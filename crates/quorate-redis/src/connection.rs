@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Admission, Command, Connection, Features, Push, Value};
+use quorate_protocol::{Command, Connection, Features, Push, Value};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, PushInfo, PushKind};
 use tokio::time::Instant;
@@ -26,8 +26,6 @@ pub struct RedisConnection {
     features: Known,
     /// Host and port, of the primary of a group.
     primary: Option<(String, u16)>,
-    /// Of a node in a group of clients.
-    admission: Option<Admission>,
 }
 
 /// What a handshake found out; `None` before it.
@@ -40,14 +38,9 @@ impl RedisConnection {
         is_resp3: bool,
         is_closed: Arc<AtomicBool>,
     ) -> Self {
-        let (features, primary, admission) = Default::default();
+        let (features, primary) = Default::default();
         let made_at = Instant::now();
-        Self { connection, is_resp3, is_closed, made_at, features, primary, admission }
-    }
-
-    /// The same connection, to a node of a group of clients.
-    pub(crate) fn admitted(self, admission: Admission) -> Self {
-        Self { admission: Some(admission), ..self }
+        Self { connection, is_resp3, is_closed, made_at, features, primary }
     }
 
     /// The same connection, to a primary that sentinels have named.
@@ -136,8 +129,7 @@ impl Connection for RedisConnection {
     }
 
     fn is_closed(&self) -> bool {
-        let is_over = || self.admission.as_ref().is_some_and(Admission::is_over);
-        self.is_closed.load(Ordering::Acquire) || is_over()
+        self.is_closed.load(Ordering::Acquire)
     }
 
     fn receives_pushes(&self) -> bool {

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{
     Again, CLIENT_NAME, Command as _, ConnectError, Connection as _, CredentialSource, Dial,
-    Limits, Member, Push, connect_or_ask_again, within,
+    Limits, NodeGroup, Push, connect_or_ask_again, within,
 };
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use redis::TlsCertificates;
@@ -30,8 +30,8 @@ pub struct RedisDial {
     group: Option<Group>,
     /// Of a connect for a pool, and for the sentinels. A batcher has a limit of its own.
     pub(crate) limit: Duration,
-    /// Of a node in a group of clients.
-    pub(crate) member: Option<Member>,
+    /// The group of clients that must have the same nodes.
+    pub(crate) clients: Option<NodeGroup>,
     /// What is asked when the login or a certificate is refused.
     pub(crate) again: Option<Again<Self>>,
 }
@@ -116,7 +116,7 @@ impl RedisDial {
     }
 
     fn of(server: Server, group: Option<Group>) -> Self {
-        Self { server, group, limit: Limits::default().connect, member: None, again: None }
+        Self { server, group, limit: Limits::default().connect, clients: None, again: None }
     }
 
     /// What errors and events call the node: its address without secrets.
@@ -152,7 +152,7 @@ impl RedisDial {
         Ok(self)
     }
 
-    /// A connection that is not admitted to a group of clients.
+    /// Makes a connection.
     ///
     /// Of a group it leads to the first address that a sentinel names, and whose server says that it is a primary. Other
     /// answers are not awaited: a silent sentinel costs no time. So it can lead to an old primary that lives on, if a sentinel
@@ -220,10 +220,11 @@ impl Dial for RedisDial {
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
         let latest = self.latest();
-        let connecting = latest.as_ref().unwrap_or(self).open(push);
-        let Some(member) = &self.member else { return connecting.await };
-        let (connection, admission) = member.admit(connecting).await?;
-        Ok(connection.admitted(admission))
+        latest.as_ref().unwrap_or(self).open(push).await
+    }
+
+    fn group(&self) -> Option<&NodeGroup> {
+        self.clients.as_ref()
     }
 
     async fn ask_again(&self) -> bool {

@@ -13,7 +13,8 @@ use quorate_core::backend::{Call, CallReply, CallResult, Capabilities, NotSent, 
 use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{
-    Carrier, Connection as _, Dial as _, Features, LEAST_LIFE, Limits, SILENT, exchange, handshake,
+    Carrier, Connection as _, Dial as _, Features, LEAST_LIFE, Limits, SILENT, exchange,
+    exchange_list, handshake,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
@@ -217,8 +218,14 @@ impl<M: ManageConnection> Source<M> {
         let found = known(connection.features()).clone().filter(|_| !is_fresh);
         let mut features = match found {
             Some(features) => features,
-            None => handshake(connection).await.map_err(BackendError::not_sent)?,
+            None => {
+                let group = self.reads.dial.as_ref().and_then(RedisDial::group);
+                handshake(connection, group).await.map_err(BackendError::not_sent)?
+            }
         };
+        if let Some(dial) = &self.reads.dial {
+            exchange_list(dial, connection, &mut features, call).await;
+        }
         let mut answer = exchange(connection, &mut features, operation).await;
         *known(connection.features()) = Some(features);
         if let (Ok(CallReply::Voted(reply)), false) =

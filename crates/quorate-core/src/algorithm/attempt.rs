@@ -96,6 +96,8 @@ pub struct AttemptMachine<E, H = ()> {
     longest_ttl: Ttl,
     /// How many calls were made.
     calls: u32,
+    /// No node that has answered keeps a list of its group.
+    is_unlisted: bool,
     /// The nodes that push have been looked at for the first time.
     has_looked: bool,
     /// The nodes whose release is in the client's own queue, and those whose release has left it late.
@@ -217,6 +219,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             token,
             longest_ttl: settings.ttl,
             calls: 0,
+            is_unlisted: false,
             has_looked: false,
             queued: NodeSet::default(),
             left_late: NodeSet::default(),
@@ -356,6 +359,26 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         match kind {
             Purpose::Look => self.look_at(id, now),
             _ => self.go_on(id, kind, is_refused, now),
+        }
+    }
+
+    /// Notes whether no node that has answered keeps a list of its group. A win then waits for the
+    /// nodes that have not answered, to the end of its round at most: they may keep one (N4).
+    pub const fn note_unlisted(&mut self, is_unlisted: bool) {
+        self.is_unlisted = is_unlisted;
+    }
+
+    /// A node is a stranger to the others (N3). It promises nothing, and its vote in the open round is
+    /// unknown, for this reason: it counts together with no other, in whatever order they came.
+    pub fn expel(&mut self, id: NodeId, reason: E, now: Instant) {
+        let node = &mut self.nodes[id.index()];
+        node.promise = None;
+        if matches!(node.vote, RoundVote::For) {
+            node.vote = RoundVote::Unknown(reason);
+        }
+        if self.is_held() && self.lease_end() <= Some(now) {
+            // The other nodes keep the keys for a holder that stops late (H4).
+            self.lapse(End::NotOurs, saturating_add(now, self.margin()), now);
         }
     }
 

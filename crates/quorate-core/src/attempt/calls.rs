@@ -53,7 +53,7 @@ impl State {
         &mut self,
         attempt: &Attempt,
         tag: &Tag,
-        Settled { result, change, .. }: Settled,
+        Settled { mut result, change, .. }: Settled,
         now: Instant,
         effects: &mut Effects,
     ) {
@@ -70,6 +70,15 @@ impl State {
                 effects.is_changed = true;
             }
             _ => {}
+        }
+        // By all that is known when the vote is counted: another node may have answered meanwhile.
+        let nodes = &attempt.cluster().nodes;
+        self.machine.note_unlisted(nodes.is_unlisted());
+        for (node, error) in nodes.strangers() {
+            if node == tag.node && tag.kind.sets_ttl() && result.is_ok() {
+                result = Err(error.clone());
+            }
+            self.machine.expel(node, error, now);
         }
         let outcome = outcome(result);
         if let Outcome::Marked(Some(mark)) = &outcome {

@@ -2,9 +2,10 @@
 //!
 //! [`Nodes::begin`] is the one place where a call is handed to a backend, and
 //! [`Nodes::settled`] the one where its result comes back. Between them they keep the health of the node, and
-//! which server it is. None of it decides a vote, with one exception (Q6): once two nodes are known to be one
-//! server, neither votes.
+//! which server it is. None of it decides a vote, with two exceptions: once two nodes are known to be one
+//! server, neither votes (Q6), and a stranger to a group has no vote (N3, `groups`).
 
+mod groups;
 mod health;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,17 +13,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use self::groups::Groups;
 pub(crate) use self::health::{Change, Silence};
 use self::health::{Health, Server, Sign, is_unanswered};
 use crate::algorithm::attempt::{Outcome, RoundVote};
 use crate::algorithm::gate;
+use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
 use crate::cluster::attempts::Slot;
 use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::{
     BackendError, BackendErrorKind, Call, CallKind, CallReply, CallResult, Capabilities, Holder,
-    LockBackend, Tag,
+    LockBackend, Membership, Tag,
 };
 use crate::seam::runtime::{Runtime, lock};
 use crate::telemetry;
@@ -39,6 +42,7 @@ pub(crate) struct Nodes {
     has_twins: AtomicBool,
     /// Comparisons are one after the other, so that the last one has seen every server.
     comparison: Mutex<()>,
+    groups: Groups,
 }
 
 /// One configured node.
@@ -77,7 +81,8 @@ impl Nodes {
         let is_ordered = |node: &NodeSlot| node.capabilities.contains(Capabilities::ORDERED);
         let all_ordered = nodes.iter().all(is_ordered);
         let (has_twins, comparison) = Default::default();
-        Ok(Self { count, nodes: nodes.into(), all_ordered, has_twins, comparison })
+        let groups = Groups::new(nodes.iter().map(|node| Arc::clone(&node.name)));
+        Ok(Self { count, nodes: nodes.into(), all_ordered, has_twins, comparison, groups })
     }
 
     pub(crate) const fn count(&self) -> NodeCount {
@@ -195,6 +200,7 @@ impl Nodes {
         let tag = call.tag;
         let Tag { node: id, begun: now, kind, .. } = tag;
         let node = &self.nodes[id.index()];
+        call.list_task = self.groups.task(id, kind, now);
         let silent_since = {
             let mut health = self.health(id);
             call.asks_server = kind.sets_ttl()
@@ -217,6 +223,7 @@ impl Nodes {
         let server = match &result {
             // The next connection may lead to another server, or to a user who may do more.
             Err(error) if error.kind() == BackendErrorKind::Connection => {
+                self.groups.forget(tag.node);
                 health.lacks = Capabilities::NONE;
                 Some(Server::Unknown)
             }
@@ -238,6 +245,11 @@ impl Nodes {
         if let (true, Ok(_), Some(twin)) = (tag.kind.sets_ttl(), &result, health.twin) {
             let text = format!("this is the same server as {}", self.nodes[twin].name);
             result = Err(BackendError::new(BackendErrorKind::Identity, text));
+        }
+        if let (true, Ok(_), Some(error)) =
+            (tag.kind.sets_ttl(), &result, self.groups.stranger(tag.node))
+        {
+            result = Err(error);
         }
         let sign = Sign::of(tag.kind, &result);
         health.settled(tag.kind, &result, now);
@@ -358,6 +370,32 @@ impl Nodes {
         let name = |at: usize| self.nodes[at].name.to_string();
         let twin = |id: NodeId| Some((name(id.index()), name(self.health(id).twin?)));
         self.count.ids().find_map(twin)
+    }
+
+    /// Notes what a node has said of its group.
+    pub(crate) fn note_membership(&self, id: NodeId, says: &Arc<Membership>) {
+        self.groups.note(id, says);
+    }
+
+    /// The nodes that are to keep another list of their group after an answer to a call of this kind.
+    pub(crate) fn take_lacking_list(&self, kind: CallKind) -> NodeSet {
+        self.groups.take_lacking(kind)
+    }
+
+    /// Whether the nodes are of a group, and none that has answered keeps its list.
+    pub(crate) fn is_unlisted(&self) -> bool {
+        self.groups.is_unlisted()
+    }
+
+    /// The nodes that have no vote in their group, and why.
+    pub(crate) fn strangers(&self) -> Vec<(NodeId, BackendError)> {
+        let ids = self.count.ids();
+        ids.filter_map(|id| Some((id, self.stranger(id)?))).collect()
+    }
+
+    /// Why a node has no vote in its group.
+    pub(crate) fn stranger(&self, id: NodeId) -> Option<BackendError> {
+        self.groups.stranger(id)
     }
 
     /// Compares the servers of all nodes.

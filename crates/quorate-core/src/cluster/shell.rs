@@ -29,7 +29,7 @@ use crate::cluster::attempts::{Due, Slot, Timed, Wake};
 use crate::cluster::nodes::Settled;
 use crate::error::QuorumFailure;
 use crate::resource::Key;
-use crate::seam::backend::{Answered, Call, CallKind, CallResult, Operation, Tag};
+use crate::seam::backend::{Answered, Call, CallKind, CallResult, Membership, Operation, Tag};
 use crate::seam::given_up::Givers;
 use crate::telemetry;
 
@@ -275,6 +275,7 @@ impl<A: Actor> Answered for Shell<A> {
         }
         let now = now.unwrap_or_else(|| self.cluster().now());
         let settled = self.cluster().nodes.settled(&tag, result, now);
+        self.cluster.keep_lists(tag.kind, now);
         self.room.put(&self, (Input::Reply(tag, settled), now));
     }
 
@@ -290,6 +291,10 @@ impl<A: Actor> Answered for Shell<A> {
 
     fn note_queued(&self, tag: &Tag, is_queued: bool, is_late: bool) {
         A::note_queued(self, tag, is_queued, is_late);
+    }
+
+    fn note_membership(&self, tag: &Tag, says: &Arc<Membership>) {
+        self.cluster.nodes.note_membership(tag.node, says);
     }
 
     fn pushed(self: Arc<Self>, tag: &Tag) {

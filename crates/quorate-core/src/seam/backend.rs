@@ -26,6 +26,7 @@ pub use async_trait::async_trait;
 use futures_util::FutureExt as _;
 
 pub use crate::algorithm::fence::FenceHint;
+pub use crate::algorithm::group::{Listed, Membership};
 pub use crate::algorithm::lease::{Drift, InvalidTtl, SafetyMargin, Ttl};
 pub use crate::algorithm::quorum::Vote;
 pub use crate::algorithm::wait::{Entry, Refreshed};
@@ -33,7 +34,7 @@ use crate::seam::runtime::{Runtime, unless};
 
 pub use ask::{Asked, ask};
 pub(crate) use call::{Answered, CallKind, Tag};
-pub use call::{Call, NotSent, Push};
+pub use call::{Call, ListTask, NotSent, Push};
 pub use claim::{Claim, Mode};
 pub use description::Description;
 pub use error::{BackendError, BackendErrorKind};

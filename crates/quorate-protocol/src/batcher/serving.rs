@@ -7,7 +7,7 @@ use std::time::{self, Duration};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
-use quorate_core::backend::{Call, CallResult, Operation};
+use quorate_core::backend::{Call, CallResult, ListTask, Operation};
 use quorate_core::{BackendError, BackendErrorKind};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -55,8 +55,9 @@ pub(super) struct Serving<'a, D: Dial> {
 
 struct Pipeline<'a> {
     sending: MaybeDone<BoxFuture<'a, Answers>>,
-    /// Commands in front that belong to no call.
+    /// Commands in front that belong to no call: scripts, and the list of the node's group.
     loads: usize,
+    list: (usize, ListTask),
     sent: Vec<Sent>,
 }
 
@@ -159,6 +160,11 @@ impl<'a, D: Dial> Serving<'a, D> {
             commands.extend(loads(self.features.runs_when_full));
         }
         let loads = commands.len();
+        let list = self.list_task(taken.as_slice());
+        if let Some(group) = self.shared.dial.group() {
+            commands.extend(group.commands(&list, self.features.membership.as_deref()));
+        }
+        let front = commands.len();
         for (call, command, form) in self.again.drain(..again) {
             bytes += command.size();
             commands.push(command);
@@ -203,11 +209,11 @@ impl<'a, D: Dial> Serving<'a, D> {
                 Place::Joins(script) => sent[script].others.push(call),
             }
         }
-        if sent.is_empty() {
+        if sent.is_empty() && front == loads {
             self.features.must_load |= loads > 0;
             return;
         }
-        for (one, command) in sent.iter().zip(&mut commands[loads..]) {
+        for (one, command) in sent.iter().zip(&mut commands[front..]) {
             if !one.others.is_empty() {
                 let calls = std::iter::once(&one.call).chain(&one.others);
                 *command = operation::together(calls.map(Call::operation), &self.features);
@@ -223,7 +229,8 @@ impl<'a, D: Dial> Serving<'a, D> {
         let mut sending = maybe_done(self.connection.send(commands).boxed());
         // The first poll hands it over. What it returns is read in its turn.
         let _ = sending.poll_unpin(context);
-        self.in_flight.push_back(Pipeline { sending, loads, sent });
+        let list = (front - loads, list);
+        self.in_flight.push_back(Pipeline { sending, loads, list, sent });
         self.arm();
     }
 
@@ -231,15 +238,30 @@ impl<'a, D: Dial> Serving<'a, D> {
     fn poll_replies(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<(), Nonsense>>> {
         let Some(pipeline) = self.in_flight.front_mut() else { return Poll::Ready(None) };
         ready!(pipeline.sending.poll_unpin(context));
-        let Some(Pipeline { sending, loads, sent }) = self.in_flight.pop_front() else {
+        let Some(Pipeline { sending, loads, list, sent }) = self.in_flight.pop_front() else {
             return Poll::Ready(None);
         };
         let answers = Pin::new(&mut { sending }).take_output().unwrap_or_default();
-        Poll::Ready(Some(self.answer(loads, sent, answers)))
+        Poll::Ready(Some(self.answer(loads, list, sent, answers)))
     }
 
-    fn answer(&mut self, loads: usize, sent: Vec<Sent>, answers: Answers) -> Result<(), Nonsense> {
-        if answers.len() != loads + sent.len() {
+    /// What is to be done with the list of the node's group, for any of these calls.
+    fn list_task(&self, calls: &[Call]) -> ListTask {
+        let task = |is_it: fn(&ListTask) -> bool| {
+            calls.iter().map(Call::list_task).find(|task| is_it(task)).cloned()
+        };
+        let keep = task(|task| matches!(task, ListTask::Keep(_)));
+        keep.or_else(|| task(|task| matches!(task, ListTask::Read))).unwrap_or_default()
+    }
+
+    fn answer(
+        &mut self,
+        loads: usize,
+        (reads, task): (usize, ListTask),
+        sent: Vec<Sent>,
+        answers: Answers,
+    ) -> Result<(), Nonsense> {
+        if answers.len() != loads + reads + sent.len() {
             return Err(Nonsense);
         }
         self.active_at = Instant::now();
@@ -249,6 +271,10 @@ impl<'a, D: Dial> Serving<'a, D> {
         let refused = |answer: &Result<_, _>| matches!(answer, Ok(Value::Error(_)));
         if answers.by_ref().take(loads).filter(refused).count() > 0 {
             self.features.scripts = self.features.scripts.clone().map(|_| By::Text);
+        }
+        if let Some(group) = self.shared.dial.group().filter(|_| reads > 0) {
+            let answers = answers.by_ref().take(reads).collect();
+            self.features.note_group(group, &self.shared.dial.name(), answers, &task);
         }
         for (Sent { call, form, others }, answer) in sent.into_iter().zip(answers) {
             if others.is_empty() {
@@ -283,6 +309,7 @@ impl<'a, D: Dial> Serving<'a, D> {
             Some(now) => call.answer_at(answer, now),
             None => call.answer(answer),
         };
+        self.features.report_group(&call);
         let reply = match answer {
             Ok(reply) => reply,
             Err(error) => {
@@ -314,7 +341,7 @@ impl<'a, D: Dial> Serving<'a, D> {
     /// The user may not release any more, or the server was a replica: the next handshake says what
     /// is so by now.
     fn is_unproven(&self) -> bool {
-        let is_unproven = self.features.is_denied() || self.features.replica.is_some();
+        let is_unproven = self.features.is_denied() || self.features.no_vote.is_some();
         is_unproven && Instant::now() >= self.made_at + LEAST_LIFE
     }
 
@@ -337,7 +364,7 @@ impl<'a, D: Dial> Serving<'a, D> {
         waiting.iter().for_each(Call::note_queued);
         self.shared.queue.put_back(waiting.into_iter());
         // Where it was asked for votes alone, nothing was sent.
-        if self.has_replied || self.features.replica.is_some() {
+        if self.has_replied || self.features.no_vote.is_some() {
             return Ok(());
         }
         let text = "the connection ended before its first reply";

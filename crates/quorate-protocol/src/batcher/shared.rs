@@ -72,7 +72,7 @@ impl<D: Dial> Shared<D> {
             let tracking = Arc::clone(&self.tracking);
             let connection = self.dial.connect(move |push| tracking.receive(&push));
             let connection = connection.await.map_err(BackendError::particular)?;
-            let features = self.purpose.handshake(&connection).await?;
+            let features = self.purpose.handshake(&connection, self.dial.group()).await?;
             self.has_connected.store(true, Ordering::Relaxed);
             Ok((connection, features))
         };

@@ -2,18 +2,24 @@
 
 #![expect(clippy::disallowed_methods, reason = "the clock is paused")]
 
+use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use quorate::runtime::TokioRuntime;
-use quorate_core::backend::{AcquireOptions, Claim, ExtendOptions, ReleaseOptions, Reply};
-use quorate_core::{BackendError, BackendErrorKind, LockBackend, LockManager};
+use quorate_core::backend::{
+    AcquireOptions, Call, CallReply, CallResult, Claim, ExtendOptions, NotSent, Operation,
+    ReleaseOptions, Reply,
+};
+use quorate_core::{BackendError, BackendErrorKind, LockBackend, LockError, LockManager, Runtime};
 use quorate_memory::{MemoryNode, Value};
-use quorate_protocol::{Admission, Connection, Member, NodeGroup, Parts};
+use quorate_protocol::{
+    Connection, Dial, Features, NodeGroup, Parts, Push, exchange_list, handshake,
+};
 use quorate_tests::dice::Dice;
 use tokio::sync::Mutex;
 use tokio::time::sleep;
@@ -31,8 +37,8 @@ type List = u32;
 struct Node {
     server: Server,
     /// Of which group it is; `None`: the client looks at no list.
-    member: Option<Member>,
-    admission: Mutex<Option<(Admission, usize)>>,
+    group: Option<NodeGroup>,
+    connection: Mutex<Option<(Connected, Features)>>,
 }
 
 /// A server, with how often it has lost its data and its connections.
@@ -40,6 +46,8 @@ struct Node {
 struct Server {
     node: MemoryNode,
     losses: Arc<AtomicUsize>,
+    /// It answers when it hangs no more.
+    hangs: Arc<AtomicBool>,
     dice: Dice,
 }
 
@@ -53,25 +61,48 @@ impl Server {
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A command of a group: `GET`, or `SET` with or without `NX`.
+    /// Its data becomes a copy of that of another server.
+    fn become_a_copy_of(&self, other: &Self) {
+        self.lose_all();
+        for key in [&b"quorate:node:id"[..], LIST] {
+            self.node.put(key, other.node.get(key).unwrap());
+        }
+    }
+
+    /// The list that it keeps, by the names of its nodes.
+    fn list(&self) -> String {
+        let Some(Value::String(text)) = self.node.get(LIST) else { return String::new() };
+        let text = String::from_utf8(text).unwrap();
+        let mut names: Vec<_> = text.lines().filter_map(|line| line.rsplit('-').next()).collect();
+        names.sort_unstable();
+        names.concat()
+    }
+
+    /// A command of a group: `GET`, or `SET` with or without `NX`. A compare-and-delete is there as
+    /// well, and nothing else.
     fn execute(&self, command: &Parts) -> quorate_protocol::Value {
         let words: Vec<&[u8]> = command.iter().collect();
         let found = self.node.get(words[1]);
         match (words[0], words.len()) {
+            (b"DELIFEQ", _) => quorate_protocol::Value::Int(0),
             (b"SET", 4) if found.is_some() => quorate_protocol::Value::Nil,
-            (b"SET", _) => {
+            (b"SET", 3 | 4) => {
                 self.node.put(words[1], Value::String(words[2].to_vec()));
                 quorate_protocol::Value::Okay
             }
-            _ => match found {
+            (b"GET", _) => match found {
                 Some(Value::String(text)) => quorate_protocol::Value::Text(text),
                 _ => quorate_protocol::Value::Nil,
             },
+            _ => quorate_protocol::Value::Error("ERR unknown command".into()),
         }
     }
 }
 
+const LIST: &[u8] = b"quorate:group:g";
+
 /// A connection to a server is the server, as long as it has all of its data.
+#[derive(Clone, Debug)]
 struct Connected {
     server: Server,
     age: usize,
@@ -89,6 +120,9 @@ impl Connection for Connected {
         commands: Vec<Parts>,
     ) -> Vec<Result<quorate_protocol::Value, BackendError>> {
         sleep(self.server.dice.time(Duration::ZERO, 10 * MS)).await;
+        while self.server.hangs.load(Ordering::SeqCst) {
+            sleep(MS).await;
+        }
         let reply = |command| match self.is_closed() {
             true => Err(gone()),
             false => Ok(self.server.execute(command)),
@@ -101,42 +135,77 @@ impl Connection for Connected {
     }
 }
 
+impl Dial for Node {
+    type Connection = Connected;
+
+    fn name(&self) -> Cow<'_, str> {
+        self.server.node.name().into()
+    }
+
+    async fn connect(
+        &self,
+        _: impl Fn(Push) + Send + Sync + 'static,
+    ) -> Result<Connected, BackendError> {
+        sleep(self.server.dice.time(Duration::ZERO, 10 * MS)).await;
+        Ok(Connected { server: self.server.clone(), age: self.server.age() })
+    }
+
+    fn group(&self) -> Option<&NodeGroup> {
+        self.group.as_ref()
+    }
+}
+
 impl Node {
-    /// Whether the client may ask this node for a vote. It connects first, if it has to.
-    async fn admit(&self) -> Result<(), BackendError> {
-        let Some(member) = &self.member else { return Ok(()) };
-        let mut admission = self.admission.lock().await;
-        let is_good = |(admission, age): &(Admission, usize)| {
-            !admission.is_over() && *age == self.server.age()
-        };
-        if admission.as_ref().is_some_and(is_good) {
-            return Ok(());
+    /// Carries a call out, as a pool does: over the connection that is there, or over a new one.
+    async fn carry_out(&self, call: &Call) -> CallResult {
+        let mut kept = self.connection.lock().await;
+        kept.take_if(|(connection, _)| connection.is_closed());
+        if kept.is_none() {
+            let connection = self.connect(drop).await?;
+            let features = handshake(&connection, self.group()).await?;
+            *kept = Some((connection, features));
         }
-        *admission = None;
-        let connecting = async {
-            sleep(self.server.dice.time(Duration::ZERO, 10 * MS)).await;
-            Ok(Connected { server: self.server.clone(), age: self.server.age() })
+        let Some((connection, features)) = kept.as_mut() else { return Err(gone()) };
+        exchange_list(self, connection, features, call).await;
+        sleep(self.server.dice.time(Duration::ZERO, 10 * MS)).await;
+        if connection.is_closed() {
+            return Err(gone());
+        }
+        let node = &self.server.node;
+        let reply = match call.operation() {
+            Operation::Acquire(claim, options) => node.acquire(claim, *options).await?,
+            Operation::Extend(claim, options) => node.extend(claim, *options).await?,
+            Operation::Release(claim, options) => node.release(claim, options.clone()).await?,
+            _ => return Err(BackendError::unsupported("another call")),
         };
-        let (connected, admitted) = member.admit(connecting).await?;
-        *admission = Some((admitted, connected.age));
-        if connected.is_closed() { Err(gone()) } else { Ok(()) }
+        Ok(CallReply::Voted(reply))
     }
 }
 
 #[async_trait]
 impl LockBackend for Node {
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.admit().await?;
         self.server.node.acquire(claim, options).await
     }
 
     async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.admit().await?;
         self.server.node.extend(claim, options).await
     }
 
     async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         self.server.node.release(claim, options).await
+    }
+
+    fn name(&self) -> Cow<'_, str> {
+        self.server.node.name().into()
+    }
+
+    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
+        runtime.spawn(Box::pin(async move {
+            let result = self.carry_out(&call).await;
+            call.answer(result);
+        }));
+        Ok(())
     }
 }
 
@@ -157,8 +226,6 @@ enum Change {
     Step,
     /// Some have a list that is no step away.
     WrongList,
-    /// The same, and no client has come before the others.
-    Beginning,
     /// A step, and so many nodes as a quorum has lose their data, but for one.
     StepAndLoss,
 }
@@ -173,7 +240,10 @@ struct World {
 impl World {
     fn new(seed: u64, has_group: bool) -> Self {
         let dice = Dice::new(seed);
-        let server = |node| Server { node, losses: Arc::default(), dice: dice.clone() };
+        let server = |node| {
+            let (losses, hangs) = Default::default();
+            Server { node, losses, hangs, dice: dice.clone() }
+        };
         let nodes = MemoryNode::cluster(NODES, TokioRuntime::new());
         Self {
             servers: nodes.into_iter().map(server).collect(),
@@ -185,12 +255,39 @@ impl World {
 
     /// A process that has this list.
     fn client(&self, list: List) -> LockManager {
-        let group = self.has_group.then(|| NodeGroup::new("g", false));
+        self.client_of(list, self.has_group.then(|| NodeGroup::new("g", false)))
+    }
+
+    /// A person accepts this list as that of the group.
+    async fn accept(&self, list: List) {
+        let client = self.client_of(list, Some(NodeGroup::new("g", true)));
+        for _ in 0..3 {
+            drop(client.lock("other").await.unwrap().release().await);
+            self.settle().await;
+        }
+    }
+
+    /// A client that has this list locks until each of its nodes keeps the list.
+    async fn found(&self, list: List) -> LockManager {
+        let client = self.client(list);
+        for _ in 0..2 {
+            drop(client.lock("first").no_wait().await.unwrap().release().await);
+            self.settle().await;
+        }
+        client
+    }
+
+    /// What is on its way arrives.
+    async fn settle(&self) {
+        sleep(100 * MS).await;
+    }
+
+    fn client_of(&self, list: List, group: Option<NodeGroup>) -> LockManager {
         let servers = self.servers.iter().enumerate().filter(|(at, _)| list & 1 << at != 0);
         let node = |(_, server): (usize, &Server)| Node {
             server: server.clone(),
-            member: group.as_ref().map(|group| group.member(server.node.name(), 400 * MS)),
-            admission: Mutex::default(),
+            group: group.clone(),
+            connection: Mutex::default(),
         };
         let nodes: Vec<Node> = servers.map(node).collect();
         LockManager::builder(nodes).runtime(TokioRuntime::new()).build().unwrap()
@@ -221,10 +318,9 @@ impl World {
         }
     }
 
-    /// The group has a list, unless it is its beginning. Then other clients have another one. A wrong list beside a step or
-    /// a loss is not noticed.
+    /// The group has a list. Then other clients have another one. A wrong list beside a step or a loss is not noticed.
     async fn go(self, change: Change) -> Seen {
-        let is_wrong = matches!(change, Change::WrongList | Change::Beginning);
+        let is_wrong = change == Change::WrongList;
         let loses_data = change == Change::StepAndLoss;
         let lists: Vec<List> = (1..1 << NODES).collect();
         let has_size = |list: &List| (3..=5).contains(&list.count_ones());
@@ -234,9 +330,7 @@ impl World {
             false => has_size(list) && is_step(first, *list),
         };
         let other = *self.dice.pick(&lists.into_iter().filter(is_other).collect::<Vec<_>>());
-        if change != Change::Beginning {
-            drop(self.client(first).lock("r").no_wait().await.unwrap().release().await);
-        }
+        self.found(first).await;
         let loss = async {
             sleep(self.dice.time(Duration::ZERO, 2_000 * MS)).await;
             let of_both = self.servers.iter().enumerate();
@@ -285,27 +379,12 @@ fn in_world<T>(scene: impl AsyncFnOnce(World) -> T) -> T {
     runtime.block_on(scene(World::new(7, true)))
 }
 
-/// A client has two connections to a node, and makes new ones. It joins each node by both, after the others or before.
-async fn join_all_nodes(world: &World, list: List) {
-    let group = NodeGroup::new("g", false);
-    let servers = world.servers.iter().enumerate().filter(|(at, _)| list & 1 << at != 0);
-    let join = |server: &Server| {
-        let (member, server) = (group.member(server.node.name(), 400 * MS), server.clone());
-        let connect = async move || Ok(Connected { age: server.age(), server: server.clone() });
-        async move { member.admit(connect()).await.map(drop) }
-    };
-    let joins: Vec<_> = servers.flat_map(|(_, server)| [server; 2]).map(join).collect();
-    for joined in join_all(joins).await {
-        joined.unwrap();
-    }
-}
-
 #[test]
 fn n2_another_list_is_one_event_for_each_node_that_keeps_it() {
     let told = told(|| {
         in_world(async |world| {
             for list in [0b111, 0b111, 0b1111, 0b1111, 0b1110, 0b1110] {
-                join_all_nodes(&world, list).await;
+                world.found(list).await;
             }
         });
     });
@@ -327,80 +406,127 @@ fn n2_another_list_is_one_event_for_each_node_that_keeps_it() {
     assert_eq!(sorted, expected);
 }
 
-/// A node is down when the client begins. What the others were asked was not all.
+/// Only a lock has a node keep another list, and only once all nodes are known.
 #[test]
-fn n4_a_list_that_is_complete_later_is_kept_by_all_nodes() {
+fn n2_a_question_has_no_node_keep_a_list() {
     in_world(async |world| {
-        let group = NodeGroup::new("g", false);
-        let servers = &world.servers[..3];
-        let members: Vec<_> =
-            servers.iter().map(|server| group.member(server.node.name(), 400 * MS)).collect();
-        let admit = async |at: usize, is_up: bool| {
-            let server: &Server = &servers[at];
-            let connected = Connected { age: server.age(), server: server.clone() };
-            let connecting = async { if is_up { Ok(connected) } else { Err(gone()) } };
-            members[at].admit(connecting).await.map(|(_, admission)| admission)
-        };
-        let lists =
-            || servers.iter().filter(|it| it.node.get(b"quorate:group:g").is_some()).count();
-        let (one, other, down) = tokio::join!(admit(0, true), admit(1, true), admit(2, false));
-        let (one, other) = (one.unwrap(), other.unwrap());
-        assert!(down.is_err() && !one.is_over() && !other.is_over());
-        assert_eq!(lists(), 0, "it is not complete");
-        let third = admit(2, true).await.unwrap();
-        assert!(one.is_over() && other.is_over() && !third.is_over(), "each is asked again");
-        let [one, other] = [admit(0, true).await.unwrap(), admit(1, true).await.unwrap()];
-        assert_eq!(lists(), 3);
-        assert!(![one, other, third].iter().any(Admission::is_over));
+        world.found(0b111).await;
+        for list in [0b011, 0b001] {
+            let client = world.client(list);
+            for _ in 0..3 {
+                client.check().await;
+                drop(client.inspect("r").await);
+                world.settle().await;
+            }
+        }
+        assert_eq!(world.servers.iter().map(Server::list).collect::<String>(), "123123123");
+        drop(world.client(0b111).lock("r").no_wait().await.unwrap());
     });
 }
 
-/// An operator has written it by hand, or another program. It is no list that is new: a client would have it kept only if
-/// there were none.
+/// A node hangs from before the client begins. The votes of the others count at once.
 #[test]
-fn n3_a_node_whose_list_is_garbage_has_no_vote_until_there_is_a_new_list() {
-    for garbage in ["", "x", "\n", "by hand\nx", "\u{0}"] {
-        in_world(async |world| {
-            join_all_nodes(&world, 0b111).await;
-            let key = b"quorate:group:g";
-            let list = world.servers[2].node.get(key);
-            world.servers[2].node.put(key, Value::String(garbage.into()));
-            let from = tokio::time::Instant::now();
-            let client = world.client(0b111);
-            let guard = client.lock("r").no_wait().await.unwrap();
-            assert!(from.elapsed() < 400 * MS, "{garbage:?}: {:?}", from.elapsed());
-            let told = client.check().await.to_string();
-            assert!(told.contains("no list of nodes at quorate:group:g"), "{garbage:?}: {told}");
-            assert!(world.servers[2].node.get("r").is_none());
-            guard.release().await.unwrap();
-            // A new list takes its place.
-            let group = NodeGroup::new("g", true);
-            let members = world.servers[..3].iter().map(async |server| {
-                let member = group.member(server.node.name(), 400 * MS);
-                let connecting =
-                    async { Ok(Connected { age: server.age(), server: server.clone() }) };
-                member.admit(connecting).await.map(drop)
-            });
-            assert!(join_all(members).await.iter().all(Result::is_ok), "{garbage:?}");
-            assert_eq!(world.servers[2].node.get(key), list, "{garbage:?}");
-        });
-    }
+fn n4_no_vote_waits_for_a_node_that_hangs() {
+    in_world(async |world| {
+        world.found(0b111).await;
+        world.servers[1].hangs.store(true, Ordering::SeqCst);
+        let from = tokio::time::Instant::now();
+        let guard = world.client(0b111).lock("r").no_wait().await.unwrap();
+        assert!(from.elapsed() < 100 * MS, "{:?}", from.elapsed());
+        drop(guard.release().await);
+        // A list is written when all ids are known, by who then locks.
+        let client = world.client(0b1111);
+        drop(client.lock("r").no_wait().await.unwrap().release().await);
+        world.settle().await;
+        assert_eq!(world.servers[0].list(), "123");
+        world.servers[1].hangs.store(false, Ordering::SeqCst);
+        let client = world.client(0b1111);
+        for _ in 0..2 {
+            drop(client.lock("r").no_wait().await.unwrap().release().await);
+            world.settle().await;
+        }
+        assert_eq!(world.servers.iter().map(Server::list).collect::<String>(), "1234".repeat(4));
+    });
 }
 
+/// The stranger votes first and the node whose list shows it last, or the other way round.
+#[test]
+fn n3_the_vote_of_a_stranger_counts_with_no_vote_that_shows_it_to_be_one() {
+    in_world(async |world| {
+        world.found(0b111).await;
+        for (late, down) in [(0, 1), (1, 0), (3, 1), (3, 0)] {
+            let hang = |at: usize, hangs| world.servers[at].hangs.store(hangs, Ordering::SeqCst);
+            hang(late, true);
+            hang(down, true);
+            let wrong = world.client(0b1011);
+            let asking = tokio::spawn(async move { wrong.lock("r").no_wait().await.map(drop) });
+            sleep(50 * MS).await;
+            hang(late, false);
+            let error = asking.await.unwrap().unwrap_err().to_string();
+            assert!(error.contains("not a node of the group g"), "{late} {down}: {error}");
+            hang(down, false);
+            world.settle().await;
+        }
+    });
+}
+
+/// A running client hears of the list that a person has accepted.
+#[test]
+fn n5_a_running_client_counts_an_accepted_node_within_two_seconds() {
+    in_world(async |world| {
+        let client = world.found(0b111).await;
+        world.servers[2].lose_all();
+        drop(client.lock("r").no_wait().await.unwrap().release().await);
+        world.settle().await;
+        let told = client.check().await.to_string();
+        assert!(told.contains("it was replaced, or has lost its data"), "{told}");
+        world.accept(0b111).await;
+        for _ in 0..4 {
+            sleep(500 * MS).await;
+            drop(client.lock("r").no_wait().await.unwrap().release().await);
+        }
+        // The vote of the accepted node is needed.
+        world.servers[0].hangs.store(true, Ordering::SeqCst);
+        drop(client.lock("r").no_wait().await.unwrap());
+    });
+}
+
+#[test]
+fn n5_a_copy_of_the_data_of_a_node_has_no_vote() {
+    in_world(async |world| {
+        world.found(0b111).await;
+        world.servers[3].become_a_copy_of(&world.servers[0]);
+        for hangs in [true, false] {
+            world.servers[0].hangs.store(hangs, Ordering::SeqCst);
+            let client = world.client(0b1011);
+            let Err(error) = client.lock("r").no_wait().await else { panic!("{hangs}") };
+            assert!(error.to_string().contains(" id "), "{error}");
+        }
+    });
+}
+
+/// The client has the list of before two steps.
+#[test]
+fn n3_a_client_with_an_old_list_is_told_so() {
+    in_world(async |world| {
+        for list in [0b111, 0b1111, 0b11111] {
+            world.found(list).await;
+        }
+        let Err(error) = world.client(0b111).lock("r").no_wait().await else { panic!("old") };
+        let LockError::NoQuorum(_) = error else { panic!("{error}") };
+        let text = error.to_string();
+        assert!(text.contains("this client has an old list of the group g"), "{text}");
+        assert!(!text.contains("replaced"), "{text}");
+    });
+}
+
+/// Rule N4.
 #[test]
 fn n3_in_worlds_where_some_have_a_wrong_list_no_two_hold() {
     let [_, locks, wrong, strangers] = totals(true, Change::WrongList);
     assert!(locks > 1_000 && strangers > 1_000, "{locks} locks, {strangers} refusals");
     assert!(wrong > 0, "a wrong list may have a majority that meets the others");
     let [overlaps, ..] = totals(false, Change::WrongList);
-    assert!(overlaps > 100, "without a group: {overlaps}");
-}
-
-#[test]
-fn n3_in_worlds_where_lists_begin_at_once_no_two_hold() {
-    let [_, locks, ..] = totals(true, Change::Beginning);
-    assert!(locks > 500, "{locks} locks");
-    let [overlaps, ..] = totals(false, Change::Beginning);
     assert!(overlaps > 100, "without a group: {overlaps}");
 }
 

@@ -13,6 +13,7 @@ mod cut;
 #[path = "../../../support/dice.rs"]
 mod dice;
 mod door;
+mod groups;
 mod history;
 mod jobs;
 mod nemesis;

@@ -27,10 +27,12 @@ pub(crate) enum Class {
     Permits,
     /// Nodes lose keys, and cannot be reached by some clients.
     Cut,
+    /// Clients of a group have different lists of nodes.
+    Groups,
 }
 
 /// All classes: the word that chooses each, how many of a thousand seeds are run of it, and what its worlds are like.
-pub(crate) const CLASSES: [(Class, &str, u64, &str); 12] = [
+pub(crate) const CLASSES: [(Class, &str, u64, &str); 13] = [
     (
         Class::Promised,
         "promised",
@@ -72,6 +74,12 @@ pub(crate) const CLASSES: [(Class, &str, u64, &str); 12] = [
         "cut",
         50,
         "keys vanish, clients are cut off nodes: no two holders once the first has heard",
+    ),
+    (
+        Class::Groups,
+        "groups",
+        50,
+        "clients of a group have different lists, a node is replaced: no two holders, ever",
     ),
 ];
 

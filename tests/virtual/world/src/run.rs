@@ -113,6 +113,9 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     if class == Class::Cut {
         return crate::cut::run(seed);
     }
+    if class == Class::Groups {
+        return crate::groups::run(seed);
+    }
     let sim = Sim::shuffled(seed);
     let dice = dice_of(&sim);
     let plan = Plan::draw(seed, &dice, class);
@@ -332,6 +335,18 @@ mod tests {
             overlaps += outcome.overlaps;
         }
         assert!(overlaps > 0, "no two holders");
+    }
+
+    /// N2 to N5: no two holders, whatever lists the clients have.
+    #[test]
+    fn seeds_with_groups_are_clean() {
+        let mut refused = 0;
+        for seed in 1..=40 {
+            let outcome = run(seed, Class::Groups);
+            assert_eq!(outcome.violations, [], "seed {seed}");
+            refused += outcome.faults.get("stranger refused").copied().unwrap_or_default();
+        }
+        assert!(refused > 100, "{refused} strangers");
     }
 
     /// RW5: no reader beside a lock, and readers beside each other.

@@ -77,7 +77,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
                 let (granted, open) = (granted(), open());
                 if now >= self.round_end() {
                     self.lose(Loss::Expired, now);
-                } else if granted >= quorum {
+                } else if granted >= quorum && !(self.is_unlisted && open > 0) {
                     self.agree(now);
                 } else if granted + open < quorum {
                     let unknown = self.nodes.len() - granted - open - against();
@@ -92,7 +92,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
                 } else {
                     let against = against();
                     let is_contested = against > 0 && granted + against >= quorum;
-                    if is_contested && self.phase == Phase::Acquiring {
+                    if is_contested && !self.is_unlisted && self.phase == Phase::Acquiring {
                         self.make_haste(now);
                     }
                     return false;

@@ -13,6 +13,7 @@ use std::time::Instant;
 use super::claim::Claim;
 use super::error::{BackendError, BackendErrorKind};
 use super::operation::{CallResult, Operation};
+use crate::algorithm::group::{Listed, Membership};
 use crate::algorithm::quorum::NodeId;
 
 /// What sent a call, and takes its answer: an attempt, a wait, or an [`Asked`](super::Asked).
@@ -25,6 +26,8 @@ pub(crate) trait Answered: Send + Sync {
     fn now(&self) -> Option<Instant>;
     /// Whether the call is in a queue of the backend, or has left it late.
     fn note_queued(&self, _tag: &Tag, _is_queued: bool, _is_late: bool) {}
+    /// What the node has said of its group, on the connection that carries the call.
+    fn note_membership(&self, _tag: &Tag, _says: &Arc<Membership>) {}
     /// The key that the call watches was written, or may have been.
     fn pushed(self: Arc<Self>, _tag: &Tag) {}
 }
@@ -54,6 +57,8 @@ pub(crate) enum CallKind {
     Watch,
     /// What an operator or a start-up asks, and the mark of a guard.
     Question,
+    /// Has a node keep the list of its group.
+    List,
 }
 
 impl CallKind {
@@ -64,7 +69,7 @@ impl CallKind {
 
     /// Whether no vote is asked for: what a node answers to it says nothing of its votes.
     pub(crate) const fn is_extra(self) -> bool {
-        matches!(self, Self::Waiting | Self::Watch | Self::Look)
+        matches!(self, Self::Waiting | Self::Watch | Self::Look | Self::List)
     }
 
     /// The name in events and metrics.
@@ -78,6 +83,7 @@ impl CallKind {
             Self::Look => "look",
             Self::Waiting | Self::Watch => "queue",
             Self::Question => "question",
+            Self::List => "list",
         }
     }
 }
@@ -89,8 +95,23 @@ pub struct Call {
     pub(crate) tag: Tag,
     /// Whether the answer is to say which server the node is.
     pub(crate) asks_server: bool,
+    pub(crate) list_task: ListTask,
     /// `None` once it is answered.
     sender: Option<Arc<dyn Answered>>,
+}
+
+/// What is to be done with the list of a node's group before a call leaves, on the same connection.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum ListTask {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The id and the list of the node are read again: nodes of this client disagree.
+    Read,
+    /// The node keeps this list from now on. Where it had none, only if it still has none. Then the
+    /// list is read.
+    Keep(Arc<[Listed]>),
 }
 
 /// A call that did not leave and never will. Made by [`Call::not_sent`].
@@ -110,7 +131,8 @@ impl NotSent {
 
 impl Call {
     pub(crate) fn new(operation: Operation, tag: Tag, sender: Arc<dyn Answered>) -> Self {
-        Self { operation, tag, asks_server: false, sender: Some(sender) }
+        let (asks_server, list_task) = Default::default();
+        Self { operation, tag, asks_server, list_task, sender: Some(sender) }
     }
 
     /// What the node is asked to do.
@@ -129,6 +151,20 @@ impl Call {
     #[must_use]
     pub const fn asks_server(&self) -> bool {
         self.asks_server
+    }
+
+    /// What is to be done with the list of the node's group, if it is of one.
+    #[must_use]
+    pub const fn list_task(&self) -> &ListTask {
+        &self.list_task
+    }
+
+    /// Notes what the node has said of its group on the connection that carries the call. To be
+    /// called before the answer: votes of nodes whose lists disagree do not count together (N3).
+    pub fn note_membership(&self, says: &Arc<Membership>) {
+        if let Some(sender) = &self.sender {
+            sender.note_membership(&self.tag, says);
+        }
     }
 
     /// Settles the call. From anywhere, at any time, also inside `begin`.
