@@ -61,6 +61,14 @@ impl Server {
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// The time that it takes to reply.
+    async fn replies(&self) {
+        sleep(self.dice.time(Duration::ZERO, 10 * MS)).await;
+        while self.hangs.load(Ordering::SeqCst) {
+            sleep(MS).await;
+        }
+    }
+
     /// Its data becomes a copy of that of another server.
     fn become_a_copy_of(&self, other: &Self) {
         self.lose_all();
@@ -119,10 +127,7 @@ impl Connection for Connected {
         &self,
         commands: Vec<Parts>,
     ) -> Vec<Result<quorate_protocol::Value, BackendError>> {
-        sleep(self.server.dice.time(Duration::ZERO, 10 * MS)).await;
-        while self.server.hangs.load(Ordering::SeqCst) {
-            sleep(MS).await;
-        }
+        self.server.replies().await;
         let reply = |command| match self.is_closed() {
             true => Err(gone()),
             false => Ok(self.server.execute(command)),
@@ -167,7 +172,7 @@ impl Node {
         }
         let Some((connection, features)) = kept.as_mut() else { return Err(gone()) };
         exchange_list(self, connection, features, call).await;
-        sleep(self.server.dice.time(Duration::ZERO, 10 * MS)).await;
+        self.server.replies().await;
         if connection.is_closed() {
             return Err(gone());
         }
