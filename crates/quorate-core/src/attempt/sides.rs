@@ -185,8 +185,13 @@ impl Attempt {
             let (lacking, in_flight) =
                 self.look(|state| (state.machine.lacking(end), state.machine.unsettled()));
             let now = cluster.now();
-            if lacking.is_empty() || now >= until || self.end.check(now).is_err() {
-                return Ok(lacking);
+            let has_ended = self.end.check(now).is_err();
+            if lacking.is_empty() || now >= until || has_ended {
+                // What fewer than a quorum of nodes have is no mark.
+                return match lacking.len() > cluster.nodes.count().spare() && !has_ended {
+                    true => Err(ExtendError::NoQuorum(self.look(|state| state.failure(self)))),
+                    false => Ok(lacking),
+                };
             }
             // A node that failed, or had lost the keys and was given them again, is asked once more.
             if lacking.iter().any(|node| !in_flight.contains(node)) {

@@ -17,7 +17,7 @@ mod turn;
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
-use std::hash::BuildHasher as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -71,8 +71,8 @@ struct Queues {
     queues: HashMap<Key, KeyQueue>,
     /// Queues that are kept for their memory, each until a time.
     lingering: VecDeque<(Instant, Key)>,
-    /// When the gate was asked last though no task here wanted the key. Keys with one hash share a place.
-    asked: [Option<Instant>; 32],
+    /// When the gate was asked last though no task here wanted the key, by the hash of the key.
+    asked: HashMap<u64, Instant>,
     last_task: u64,
     is_closed: bool,
 }
@@ -214,17 +214,19 @@ impl Inner {
 /// The interval at which a manager asks the gate of a key that it releases again and again, and no task here wants.
 const SELDOM: Duration = Duration::from_millis(100);
 
+/// How many keys are told apart in that. More of them share a question.
+const PLACES: u64 = 1024;
+
 impl Queues {
     /// Whether the gate of a key is asked that no task here wants: else a tight loop hears of nobody. The first release
     /// does not ask.
     fn asks_seldom(&mut self, key: &Key, now: Instant) -> bool {
-        let places = self.asked.len() as u64;
-        let place = usize::try_from(self.queues.hasher().hash_one(key) % places).unwrap_or(0);
-        let asked = &mut self.asked[place];
-        if asked.is_some_and(|at| now.saturating_duration_since(at) < SELDOM) {
-            return false;
-        }
-        asked.replace(now).is_some()
+        // The same in each run, so that a simulated world can be played again.
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let place = hasher.finish() % PLACES;
+        let is_early = |at: &Instant| now.saturating_duration_since(*at) < SELDOM;
+        !self.asked.get(&place).is_some_and(is_early) && self.asked.insert(place, now).is_some()
     }
 
     /// Nobody has or wants the ticket of `key`: its queue is forgotten, once it has nothing to remember.

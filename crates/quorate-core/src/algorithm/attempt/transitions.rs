@@ -87,6 +87,9 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             Some(Agreement::Raise(token)) => {
                 self.token = Some(token);
                 self.phase = Phase::Raising;
+                // A round that was awaited to its end has no timer any more.
+                let limit = earlier(Some(self.node_timeout(now)), self.settings.deadline);
+                self.timers.round = self.timers.round.or(limit);
                 for id in self.settings.nodes.ids() {
                     let node = &mut self.nodes[id.index()];
                     if matches!(node.vote, RoundVote::For) && node.number != self.token {
