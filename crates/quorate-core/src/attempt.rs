@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::attempt::{Action, AttemptMachine, End, NodeSet, Results, RoundId};
 use crate::algorithm::fence::FencingToken;
+use crate::algorithm::group::Membership;
 use crate::algorithm::lease::earlier;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
@@ -70,6 +71,8 @@ pub(crate) struct State {
     /// The label of the process that revoked the lock; in the box, since hardly any is.
     revoked: Option<Box<Option<Label>>>,
     renewal: Option<Renewing>,
+    /// What each node of a group said of it with its latest vote (N3). Empty without a group.
+    voted: Vec<Option<Arc<Membership>>>,
     turn: Turn,
     /// The lease is counted as held by telemetry.
     is_counted: bool,

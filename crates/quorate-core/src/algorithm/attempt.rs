@@ -452,6 +452,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
     }
 
+    /// Why the lease has ended before its release: one of the [results](Self::results).
+    #[must_use]
+    pub const fn lost(&self) -> Option<End> {
+        self.results.lost
+    }
+
     /// When to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
@@ -603,7 +609,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         let promises = || self.nodes.iter().filter_map(|node| node.promise);
         let quorum = self.settings.nodes.quorum();
         let lasts = |end: &Instant| promises().filter(|other| other >= end).count() >= quorum;
-        promises().filter(lasts).max()
+        // Those of one round are the same.
+        promises().max().filter(lasts).or_else(|| promises().filter(lasts).max())
     }
 
     /// The end of the lease; `None` without a quorum of promises.

@@ -53,7 +53,7 @@ impl State {
         &mut self,
         attempt: &Attempt,
         tag: &Tag,
-        Settled { mut result, change, .. }: Settled,
+        Settled { mut result, change, says, .. }: Settled,
         now: Instant,
         effects: &mut Effects,
     ) {
@@ -71,10 +71,15 @@ impl State {
             }
             _ => {}
         }
-        // By all that is known when the vote is counted: another node may have answered meanwhile.
+        // By all that is known when the vote is counted: another node may have answered meanwhile, and
+        // the connection of one that has voted may have ended.
         let nodes = &attempt.cluster().nodes;
+        if says.is_some() {
+            self.voted.resize(nodes.count().get(), None);
+            self.voted[tag.node.index()] = says;
+        }
         self.machine.note_unlisted(nodes.is_unlisted());
-        for (node, error) in nodes.strangers() {
+        for (node, error) in nodes.strangers(&self.voted) {
             if node == tag.node && tag.kind.sets_ttl() && result.is_ok() {
                 result = Err(error.clone());
             }

@@ -22,6 +22,7 @@ impl State {
             is_closed: false,
             revoked: None,
             renewal: None,
+            voted: Vec::new(),
             turn,
             is_counted: false,
             background_since: None,
@@ -33,7 +34,7 @@ impl State {
         if let Some(end) = self.machine.valid_until() {
             attempt.end.publish(end, self.machine.end_by_time());
         }
-        if let Some(why) = self.machine.results().lost {
+        if let Some(why) = self.machine.lost() {
             attempt.end.end(why, now.min(attempt.end.valid_until()));
         }
     }

@@ -213,7 +213,7 @@ impl Attempts {
     }
 
     /// Notifies these entries that the node answers again.
-    pub(crate) fn tell_back(&self, node: NodeId, slots: Vec<Slot>) -> Wake {
+    pub(crate) fn tell_back(&self, node: NodeId, slots: Box<[Slot]>) -> Wake {
         if slots.is_empty() {
             return Wake::Nothing;
         }

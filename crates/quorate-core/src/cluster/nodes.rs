@@ -58,7 +58,9 @@ pub(crate) struct Settled {
     pub(crate) result: CallResult,
     pub(crate) change: Change,
     /// Attempts whose release failed without an answer: the node is back.
-    pub(crate) await_back: Vec<Slot>,
+    pub(crate) await_back: Box<[Slot]>,
+    /// What a node that has voted says of its group.
+    pub(crate) says: Option<Arc<Membership>>,
 }
 
 impl Nodes {
@@ -262,7 +264,9 @@ impl Nodes {
         };
         let is_back = !matches!(sign, Sign::Silence | Sign::Nothing);
         let await_back = if is_back { std::mem::take(&mut health.await_back) } else { Vec::new() };
-        Settled { result, change, await_back }
+        let has_voted = tag.kind.sets_ttl() && result.is_ok();
+        let says = if has_voted { self.groups.says(tag.node) } else { None };
+        Settled { result, change, await_back: await_back.into(), says }
     }
 
     /// Whether the node answers by its latest call, and when it did last. Why it does not; else why it failed last, if it
@@ -387,10 +391,13 @@ impl Nodes {
         self.groups.is_unlisted()
     }
 
-    /// The nodes that have no vote in their group, and why.
-    pub(crate) fn strangers(&self) -> Vec<(NodeId, BackendError)> {
-        let ids = self.count.ids();
-        ids.filter_map(|id| Some((id, self.stranger(id)?))).collect()
+    /// The nodes that have no vote in their group, and why: by what each said when it `voted`, else by
+    /// what it says now.
+    pub(crate) fn strangers(
+        &self,
+        voted: &[Option<Arc<Membership>>],
+    ) -> Vec<(NodeId, BackendError)> {
+        self.groups.strangers(voted)
     }
 
     /// Why a node has no vote in its group.

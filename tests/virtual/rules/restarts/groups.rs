@@ -496,6 +496,35 @@ fn n5_a_running_client_counts_an_accepted_node_within_two_seconds() {
     });
 }
 
+/// A vote is that of what the node was when it gave it.
+#[test]
+fn n3_a_vote_of_a_stranger_counts_no_more_when_its_connection_has_ended() {
+    in_world(async |world| {
+        world.found(0b00111).await;
+        let client = world.client(0b11001);
+        let lock = |name| {
+            let client = client.clone();
+            tokio::spawn(async move { client.lock(name).no_wait().await })
+        };
+        let hang = |at: usize, hangs| world.servers[at].hangs.store(hangs, Ordering::SeqCst);
+        hang(0, true);
+        hang(4, true);
+        let locks = lock("r");
+        world.settle().await;
+        // The stranger has voted. Its connection ends in the middle of another call.
+        hang(3, true);
+        let fails = lock("s");
+        world.settle().await;
+        world.servers[3].losses.fetch_add(1, Ordering::SeqCst);
+        hang(3, false);
+        world.settle().await;
+        hang(0, false);
+        let Err(LockError::NoQuorum(error)) = locks.await.unwrap() else { panic!("two holders") };
+        assert!(error.to_string().contains("not a node of the group"), "{error}");
+        drop(fails.await);
+    });
+}
+
 #[test]
 fn n5_a_copy_of_the_data_of_a_node_has_no_vote() {
     in_world(async |world| {

@@ -1,10 +1,11 @@
 //! The group of the nodes: what each has said of it, and which of them have no vote (N1 to N5).
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::algorithm::group::{self, Listed, Membership, Seat};
+use crate::algorithm::group::{self, Listed, Membership, Seat, Stranger};
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeCount, NodeId};
 use crate::seam::backend::{BackendError, BackendErrorKind, CallKind, ListTask};
@@ -74,6 +75,36 @@ impl Groups {
         }
     }
 
+    /// What a node says of its group.
+    pub(super) fn says(&self, id: NodeId) -> Option<Arc<Membership>> {
+        match self.is_used.load(Ordering::Acquire) {
+            true => lock(&self.state).nodes[id.index()].says.clone(),
+            false => None,
+        }
+    }
+
+    /// The nodes without a vote, and why: by what each said when it `voted`, else by what it says now.
+    pub(super) fn strangers(
+        &self,
+        voted: &[Option<Arc<Membership>>],
+    ) -> Vec<(NodeId, BackendError)> {
+        if !self.is_used.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let state = lock(&self.state);
+        let voted = voted.iter().chain(iter::repeat(&None));
+        let seats: Vec<_> = { state.nodes.iter() }
+            .zip(voted)
+            .map(|(node, voted)| Seat {
+                name: &node.name,
+                says: voted.as_deref().or(node.says.as_deref()),
+            })
+            .collect();
+        let ids = NodeCount::new(seats.len()).into_iter().flat_map(NodeCount::ids);
+        let strangers = ids.zip(group::strangers(&seats));
+        strangers.filter_map(|(id, why)| Some((id, error_of(why?)))).collect()
+    }
+
     /// Why a node has no vote.
     pub(super) fn stranger(&self, id: NodeId) -> Option<BackendError> {
         match self.disagrees.load(Ordering::Acquire) {
@@ -140,13 +171,15 @@ impl Groups {
         self.is_due.store(list.is_some(), Ordering::Release);
         state.list = list;
         for (node, stranger) in state.nodes.iter_mut().zip(strangers) {
-            node.stranger = stranger.map(|why| {
-                let kind = match why.is_twin {
-                    true => BackendErrorKind::Identity,
-                    false => BackendErrorKind::Stranger,
-                };
-                BackendError::new(kind, why.text)
-            });
+            node.stranger = stranger.map(error_of);
         }
     }
+}
+
+fn error_of(why: Stranger) -> BackendError {
+    let kind = match why.is_twin {
+        true => BackendErrorKind::Identity,
+        false => BackendErrorKind::Stranger,
+    };
+    BackendError::new(kind, why.text)
 }

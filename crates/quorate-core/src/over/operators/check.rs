@@ -232,7 +232,7 @@ impl CheckRequest {
                 reports[at].problems.push(Problem::SameServer { other });
             }
         }
-        for (id, error) in self.manager.cluster().nodes.strangers() {
+        for (id, error) in self.manager.cluster().nodes.strangers(&[]) {
             reports[id.index()].problems.push(Problem::Failed(error));
         }
         Check { nodes: reports.into() }
