@@ -71,8 +71,9 @@ struct Queues {
     queues: HashMap<Key, KeyQueue>,
     /// Queues that are kept for their memory, each until a time.
     lingering: VecDeque<(Instant, Key)>,
-    /// When the gate was asked last though no task here wanted the key, by the hash of the key.
-    asked: HashMap<u64, Instant>,
+    /// The hash of a key that no task here wanted at a release, and when its gate was asked last, or
+    /// could have been. By a part of the hash.
+    asked: HashMap<u64, (u64, Option<Instant>)>,
     last_task: u64,
     is_closed: bool,
 }
@@ -214,7 +215,7 @@ impl Inner {
 /// The interval at which a manager asks the gate of a key that it releases again and again, and no task here wants.
 const SELDOM: Duration = Duration::from_millis(100);
 
-/// How many keys are told apart in that. More of them share a question.
+/// How many keys are remembered for that.
 const PLACES: u64 = 1024;
 
 impl Queues {
@@ -224,9 +225,12 @@ impl Queues {
         // The same in each run, so that a simulated world can be played again.
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
-        let place = hasher.finish() % PLACES;
-        let is_early = |at: &Instant| now.saturating_duration_since(*at) < SELDOM;
-        !self.asked.get(&place).is_some_and(is_early) && self.asked.insert(place, now).is_some()
+        let hash = hasher.finish();
+        let place = self.asked.entry(hash % PLACES).or_insert((0, None));
+        if place.1.is_some_and(|at| now.saturating_duration_since(at) < SELDOM) {
+            return false;
+        }
+        mem::replace(place, (hash, Some(now))).0 == hash
     }
 
     /// Nobody has or wants the ticket of `key`: its queue is forgotten, once it has nothing to remember.

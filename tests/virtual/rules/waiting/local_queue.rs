@@ -267,10 +267,13 @@ fn the_next_task_acquires_once_a_quorum_of_pools_has_answered_the_release() {
     assert_eq!(world.sim.elapsed(), 10 * MS);
 }
 
-/// A process that locks a name again asks the gate with a release whether others wait, at most once in 100 ms.
+/// A process that locks a name again asks the gate with a release whether others wait, at most once in 100 ms. One that
+/// locks a name once does not.
 #[test]
 fn a_process_alone_seldom_asks_the_gate() {
-    for (pause, questions) in [(2 * SECOND, 9), (200 * MS, 9), (50 * MS, 4), (5 * MS, 0)] {
+    for (pause, others, questions) in
+        [(2 * SECOND, 0, 9), (200 * MS, 0, 9), (50 * MS, 0, 4), (5 * MS, 0, 0), (50 * MS, 300, 4)]
+    {
         let world = World::complete(3);
         let asked = Arc::<AtomicUsize>::default();
         let spies = world.nodes.iter().map(|node| {
@@ -283,11 +286,15 @@ fn a_process_alone_seldom_asks_the_gate() {
             })
         });
         let manager = world.over(spies.collect::<Vec<_>>());
-        for _ in 0..10 {
+        for round in 0..10 {
             world.run(world.lock(&manager).release()).unwrap();
             world.advance(pause);
+            for number in 0..others {
+                let once = world.run(manager.lock(format!("{round} {number}"))).unwrap();
+                world.run(once.release()).unwrap();
+            }
         }
-        assert_eq!(asked.load(Ordering::Relaxed), questions, "every {pause:?}");
+        assert_eq!(asked.load(Ordering::Relaxed), questions, "every {pause:?}, {others} others");
     }
 }
 
