@@ -44,13 +44,15 @@ the command stopped; 126 the command cannot be run; 127 it is not there.";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Nodes")]
 pub(crate) struct Common {
-    /// The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them
+    /// The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with
+    /// spaces between them
     #[arg(long = "nodes", value_name = "URL", global = true)]
     pub(crate) nodes: Vec<String>,
     /// A file with the addresses, one on each line. A `#` begins a comment
     #[arg(long, value_name = "FILE", global = true, conflicts_with = "nodes")]
     pub(crate) nodes_file: Option<PathBuf>,
-    /// A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the system trusts
+    /// A file with the authorities (PEM) to trust for nodes with TLS. Default: those that the
+    /// system trusts
     #[arg(long, value_name = "FILE", global = true, env = "QUORATE_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
     /// A file with the certificate (PEM) to show to nodes with TLS
@@ -62,11 +64,12 @@ pub(crate) struct Common {
     /// One of these is an option, not a variable
     #[arg(skip)]
     pub(crate) wants_tls: bool,
-    /// How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it takes four round trips, with TLS
-    /// five
+    /// How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it
+    /// takes four round trips, with TLS five
     #[arg(long, value_name = "DURATION", default_value = "1s", global = true, env = "QUORATE_CONNECT_TIMEOUT", value_parser = connect_timeout)]
     pub(crate) connect_timeout: Duration,
-    /// How long one call to a node may take, up to half of the validity of a lock. Default: a tenth of the ttl, at most 500ms
+    /// How long one call to a node may take, up to half of the validity of a lock. Default: a tenth
+    /// of the ttl, at most 500ms
     #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_NODE_TIMEOUT", value_parser = parse_duration)]
     pub(crate) node_timeout: Option<Duration>,
     /// Text before the name of each lock
@@ -75,7 +78,8 @@ pub(crate) struct Common {
     /// Switch the restart guard on, for locks of at most this ttl
     #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_GUARD_MAX_TTL", value_parser = parse_duration)]
     pub(crate) guard_max_ttl: Option<Duration>,
-    /// Refuse nodes that other users of this group do not have: each node keeps the list of all of them
+    /// Refuse nodes that other users of this group do not have: each node keeps the list of all of
+    /// them
     #[arg(long, value_name = "NAME", global = true, env = "QUORATE_GROUP")]
     pub(crate) group: Option<String>,
     /// These nodes become those of the group
@@ -84,7 +88,8 @@ pub(crate) struct Common {
     /// Print no warnings
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = None)]
     pub(crate) quiet: bool,
-    /// Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters
+    /// Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the
+    /// first 100 characters
     #[arg(short, long, global = true, help_heading = None)]
     pub(crate) verbose: bool,
 }
@@ -96,11 +101,11 @@ pub(crate) enum Command {
     Run(Run),
     /// Show who holds locks. Exit code 0: all are held; 1: one is free; 69: one is unclear
     Inspect(Inspect),
-    /// Take a lock away from its holder, and from no other. The holder is asked to leave, and the lock is free when it has, or
-    /// when its ttl has passed: nobody overlaps. Says which
+    /// Take a lock away from its holder, and from no other. The holder is asked to leave, and the
+    /// lock is free when it has, or when its ttl has passed: nobody overlaps. Says which
     Free(Free),
-    /// Show which nodes vote, and what is wrong with them, the worst first. Exit code 70: a node has a problem; 69: no quorum
-    /// can be locked; 78: one server is there twice
+    /// Show which nodes vote, and what is wrong with them, the worst first. Exit code 70: a node
+    /// has a problem; 69: no quorum can be locked; 78: one server is there twice
     Nodes(Nodes),
     /// Acquire a lock for the steps of a pipeline, and print its record, which is a secret
     Lock(Lock),
@@ -141,13 +146,16 @@ pub(crate) struct Nodes {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Wait until no node has a problem that passes by itself, and each has run for --max-ttl. Run it before a rolling restart, and after each node of it
+    /// Wait until no node has a problem that passes by itself, and each has run for --max-ttl. Run
+    /// it before a rolling restart, and after each node of it
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
-    /// The longest ttl of any lock: for so long a node that restarted may have forgotten locks, or refuse free ones. With --guard-max-ttl it is that one
+    /// The longest ttl of any lock: for so long a node that restarted may have forgotten locks, or
+    /// refuse free ones. With --guard-max-ttl it is that one
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub(crate) max_ttl: Duration,
-    /// With --group: make these nodes those of the group, whatever they were. Until all others have the same, two may hold one lock
+    /// With --group: make these nodes those of the group, whatever they were. Until all others have
+    /// the same, two may hold one lock
     #[arg(long)]
     pub(crate) accept: bool,
 }
@@ -155,11 +163,13 @@ pub(crate) struct Nodes {
 /// Under which names `run` has locked.
 #[derive(Args, Debug)]
 pub(crate) struct Under {
-    /// The locks of `run --permits N`: NAME#1 to NAME#N. Without it, 64 are looked for if NAME is free
+    /// The locks of `run --permits N`: NAME#1 to NAME#N. Without it, 64 are looked for if NAME is
+    /// free
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     pub(crate) permits: Option<u16>,
-    /// The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds to 59s, minutes to 59m, hours to
-    /// 24h, and the weeks, months and local days are looked for if NAME is free
+    /// The lock of `run --once-per PERIOD` in this period: NAME@NUMBER. Without it, whole seconds
+    /// to 59s, minutes to 59m, hours to 24h, and the weeks, months and local days are looked for if
+    /// NAME is free
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with = "permits")]
     pub(crate) once_per: Option<Period>,
 }
@@ -256,18 +266,23 @@ pub(crate) struct Run {
     /// Hold the locks for reading: beside other readers, and not beside a lock
     #[arg(long, conflicts_with_all = ["fenced", "once_per", "permits"], help_heading = "Holding")]
     pub(crate) read: bool,
-    /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time
+    /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a
+    /// time
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..), conflicts_with = "once_per", help_heading = "Holding")]
     pub(crate) permits: Option<u16>,
-    /// Run the command once per period, on one of all machines: a duration from 1s to 1day, 1week or 1month in UTC; local-day, local-week or local-month. Waits for no holder, as --no-wait --skip
+    /// Run the command once per period, on one of all machines: a duration from 1s to 1day, 1week
+    /// or 1month in UTC; local-day, local-week or local-month. Waits for no holder, as --no-wait
+    /// --skip
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["wait", "fenced"], help_heading = "Holding")]
     pub(crate) once_per: Option<Period>,
-    /// With --once-per: run the command once more, if this period is done. While it runs elsewhere, the exit code is 75
+    /// With --once-per: run the command once more, if this period is done. While it runs elsewhere,
+    /// the exit code is 75
     #[arg(long, requires = "once_per", help_heading = "Holding")]
     pub(crate) again: bool,
     #[command(flatten)]
     pub(crate) held: Held,
-    /// How long before the end of the lease the command is told to stop (TERM). At the end it is killed. Default: 5s, or a third of the validity if that is less
+    /// How long before the end of the lease the command is told to stop (TERM). At the end it is
+    /// killed. Default: 5s, or a third of the validity if that is less
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Stopping")]
     pub(crate) kill_after: Option<Duration>,
 }

@@ -1,4 +1,5 @@
-//! The first step of the process that becomes the command: it asks to be killed when `quorate` dies (X7).
+//! The first step of the process that becomes the command: it asks to be killed when `quorate` dies
+//! (X7).
 
 use std::convert::Infallible;
 use std::env::{self, ArgsOs};

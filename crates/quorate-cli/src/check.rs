@@ -15,7 +15,8 @@ use crate::say;
 /// How long after an answer the nodes are asked again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Shows what each node is, and returns the exit code. With a wait, when no problem is left that passes by itself.
+/// Shows what each node is, and returns the exit code. With a wait, when no problem is left that
+/// passes by itself.
 pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure> {
     let (manager, start) = (manager(common)?, Instant::now());
     if common.is_new_group {

@@ -16,8 +16,8 @@ use crate::exit::{Failure, LOST};
 use crate::processes::{self, Process, is_in_front};
 use crate::signals::Signals;
 
-/// How often is looked whether the command, or what is left of it, has ended, beside each end of a child. A process that
-/// began with SIGCHLD blocked hears of none.
+/// How often is looked whether the command, or what is left of it, has ended, beside each end of a
+/// child. A process that began with SIGCHLD blocked hears of none.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How long a command on a terminal has for its own answer to TSTP.
@@ -31,7 +31,8 @@ pub(crate) struct Running {
     pid: Pid,
     /// The ends of our children.
     children: unix::Signal,
-    /// The command stays in our group, which can read from the terminal and is signalled by it (X2).
+    /// The command stays in our group, which can read from the terminal and is signalled by it
+    /// (X2).
     is_foreground: bool,
     /// The processes that were there before the command.
     before: Vec<Process>,
@@ -74,7 +75,8 @@ impl Running {
         Ok(Self { pid, children, is_foreground, before, code: None })
     }
 
-    /// Waits until the command itself has ended. Called again, waits until no process of it is left. Returns whether that is so.
+    /// Waits until the command itself has ended. Called again, waits until no process of it is
+    /// left. Returns whether that is so.
     ///
     /// # Cancel safety
     ///
@@ -94,7 +96,8 @@ impl Running {
         }
     }
 
-    /// Takes the exit code of the command, and buries what it left behind: we are the parent of its orphans.
+    /// Takes the exit code of the command, and buries what it left behind: we are the parent of its
+    /// orphans.
     fn bury(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if pid == self.pid {
@@ -125,18 +128,21 @@ impl Running {
         };
     }
 
-    /// Tells all of it to stop. A process that is stopped goes on, so that it can, unless the lock may be another's.
+    /// Tells all of it to stop. A process that is stopped goes on, so that it can, unless the lock
+    /// may be another's.
     pub(crate) fn terminate(&self, lease: &Lease) {
         self.signal(Signal::TERM);
         self.go_on(lease);
     }
 
-    /// Stops this process until CONT, and the command for that time. The command goes on only under its lease.
+    /// Stops this process until CONT, and the command for that time. The command goes on only under
+    /// its lease.
     pub(crate) async fn stop_together(&self, lease: &Lease) {
         // The terminal has signalled the command, which may restore the screen before it stops.
         sleep(LEAVE_SCREEN).await;
         self.signal(Signal::STOP);
-        // As TSTP does without a handler, TTIN stops nothing where no shell could continue us: behind `ssh -t`, in a container.
+        // As TSTP does without a handler, TTIN stops nothing where no shell could continue us:
+        // behind `ssh -t`, in a container.
         let _ = kill_process(getpid(), Signal::TTIN);
         self.go_on(lease);
     }

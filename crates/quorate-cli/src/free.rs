@@ -14,8 +14,8 @@ use crate::say;
 
 /// Takes a lock away, and returns the exit code.
 ///
-/// Under a name that is free, the mark of this period is deleted. Permits, and what runs in this period, are named only:
-/// the name does not say whose lock is meant.
+/// Under a name that is free, the mark of this period is deleted. Permits, and what runs in this
+/// period, are named only: the name does not say whose lock is meant.
 pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
     let manager = manager(common)?;
     let given = std::slice::from_ref(&free.name);

@@ -18,7 +18,8 @@ use crate::say;
 /// How many permits are looked at, where their number is not given.
 const PERMITS: u16 = 64;
 
-/// The lengths of periods that are looked at, where none is given: so many of each unit, in seconds.
+/// The lengths of periods that are looked at, where none is given: so many of each unit, in
+/// seconds.
 const LENGTHS: [(u64, u64); 3] = [(59, 1), (59, 60), (24, 60 * 60)];
 
 /// Those of the calendar that are looked at then.
@@ -33,10 +34,12 @@ const CALENDAR: [Period; 5] = [
 /// The year 10,000, which has no text.
 const LAST: Duration = Duration::from_secs(253_402_300_800);
 
-/// How many names are asked for at the same time. Each node has to answer all of them within its timeout.
+/// How many names are asked for at the same time. Each node has to answer all of them within its
+/// timeout.
 const AT_ONCE: usize = 256;
 
-/// The exit code where too few nodes tell: another one where a person has to change something first.
+/// The exit code where too few nodes tell: another one where a person has to change something
+/// first.
 pub(crate) fn unclear(found: &Inspection) -> u8 {
     let is_permanent = |node: &&NodeView| match &node.state {
         // What another program keeps there is no setting.
@@ -47,7 +50,8 @@ pub(crate) fn unclear(found: &Inspection) -> u8 {
     if lost > (found.nodes().len() - 1) / 2 { PERMANENT } else { NO_QUORUM }
 }
 
-/// Shows who holds locks, and returns the exit code: that of the names given, or 69 or 78 if any name is unclear.
+/// Shows who holds locks, and returns the exit code: that of the names given, or 69 or 78 if any
+/// name is unclear.
 pub(crate) async fn inspect(common: &Common, inspect: &Inspect) -> Result<u8, Failure> {
     let (seen, others) = find(&manager(common)?, &inspect.names, &inspect.under).await?;
     let codes = seen.iter().chain(&others).map(|one| match one.found.state() {
@@ -104,8 +108,8 @@ impl Seen {
     }
 }
 
-/// The state of the names given; and permits, and the locks and marks of this period, that are not free, where the options
-/// name neither and the name itself is free.
+/// The state of the names given; and permits, and the locks and marks of this period, that are not
+/// free, where the options name neither and the name itself is free.
 pub(crate) async fn find(
     manager: &LockManager,
     given: &[String],

@@ -1,4 +1,5 @@
-//! Under which names a lock can be found: that of a permit or of a period is another one than the user gives.
+//! Under which names a lock can be found: that of a permit or of a period is another one than the
+//! user gives.
 
 use std::env;
 use std::path::Path;
@@ -39,8 +40,8 @@ pub(crate) fn permits_of(name: &str, count: u16) -> impl Iterator<Item = Name> {
     (1..=count).map(move |number| Name { text: format!("{name}#{number}"), ends: None })
 }
 
-/// As [`LockManager::once_per`](quorate::LockManager::once_per) has it, or with a date: two kinds of period never share a
-/// name.
+/// As [`LockManager::once_per`](quorate::LockManager::once_per) has it, or with a date: two kinds
+/// of period never share a name.
 pub(crate) fn of_period(name: &str, period: Period) -> Result<Name, Failure> {
     let now = UNIX_EPOCH.elapsed().map_err(Failure::usage)?;
     let (period, ends) = match period {
@@ -112,8 +113,9 @@ impl Period {
     }
 }
 
-/// The time zone as every program has it: of the variable `TZ`, else of the system, else UTC. A zone that is not there is an
-/// error: another machine, which has it, would run the command on another day.
+/// The time zone as every program has it: of the variable `TZ`, else of the system, else UTC. A
+/// zone that is not there is an error: another machine, which has it, would run the command on
+/// another day.
 fn zone() -> Result<TimeZone, Failure> {
     match env::var("TZ").ok().as_deref() {
         None if Path::new("/etc/localtime").exists() => TimeZone::local(),
@@ -129,7 +131,8 @@ mod tests {
 
     const HOURS: u64 = 60 * 60;
 
-    /// The names and the hours of each such period from midnight of Thursday 2026-01-01 on, in a zone with summer time.
+    /// The names and the hours of each such period from midnight of Thursday 2026-01-01 on, in a
+    /// zone with summer time.
     fn names_of(calendar: Calendar) -> Vec<(String, u64)> {
         let zone = TimeZone::from_posix_tz("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         let mut all: Vec<(String, u64)> = Vec::new();
@@ -195,7 +198,8 @@ mod tests {
 
     #[test]
     fn a_period_of_the_calendar_ends_with_the_minute_before_the_next_one() {
-        // Each from Sunday 2026-11-29 12:34:56 on: until midnight, so that the week ends with the day.
+        // Each from Sunday 2026-11-29 12:34:56 on: until midnight, so that the week ends with the
+        // day.
         let now = Duration::from_secs(1_795_955_696);
         for (period, name, ends) in [
             (quorate::Period::Week, "2026-W48Z", 1_795_996_800),

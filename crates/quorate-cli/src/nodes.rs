@@ -47,7 +47,8 @@ pub(crate) fn open(
     })
 }
 
-/// A manager for questions. Its ttl is the default one, or the longest that the restart guard allows.
+/// A manager for questions. Its ttl is the default one, or the longest that the restart guard
+/// allows.
 pub(crate) fn manager(common: &Common) -> Result<LockManager, Failure> {
     let ttl = guard(common).map_or(TTL, |guard| guard.max_ttl().min(TTL));
     open(common, ttl, None)

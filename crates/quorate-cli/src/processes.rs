@@ -1,8 +1,9 @@
 //! The processes of the command: all below this one, in whatever process group they are.
 //!
-//! On Linux this process is the subreaper, so an orphan of the command becomes its child and stays below it. A process that
-//! began a session of its own is not one of them, unless it is the command itself, nor is what was
-//! there before, with all that comes of it (on a terminal: that was begun by then). Without `/proc` of our own pid namespace nothing is known of them.
+//! On Linux this process is the subreaper, so an orphan of the command becomes its child and stays
+//! below it. A process that began a session of its own is not one of them, unless it is the command
+//! itself, nor is what was there before, with all that comes of it (on a terminal: that was begun
+//! by then). Without `/proc` of our own pid namespace nothing is known of them.
 //!
 //! Ids are plain numbers here: that of a group or of a session outside of our pid namespace is 0.
 
@@ -60,10 +61,12 @@ impl Process {
     }
 }
 
-/// The living processes of the command, each behind its parent; `None` where `/proc` does not show them.
+/// The living processes of the command, each behind its parent; `None` where `/proc` does not show
+/// them.
 ///
-/// The command itself may begin a session of its own. What was there `before` it is not of it, nor is what has joined our
-/// group, where the command has one of its own. With `forwarded`, those below another `quorate` are left out.
+/// The command itself may begin a session of its own. What was there `before` it is not of it, nor
+/// is what has joined our group, where the command has one of its own. With `forwarded`, those
+/// below another `quorate` are left out.
 pub(crate) fn living(
     command: Pid,
     before: &[Process],

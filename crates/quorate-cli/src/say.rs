@@ -1,7 +1,7 @@
 //! The two streams for people: nothing that is printed, or cannot be, decides about the lock.
 //!
-//! A thread of its own writes to standard error. A terminal whose output is stopped, or a pipe that is full, keeps that
-//! thread and nothing else. A line that cannot be written is dropped.
+//! A thread of its own writes to standard error. A terminal whose output is stopped, or a pipe that
+//! is full, keeps that thread and nothing else. A line that cannot be written is dropped.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
@@ -62,12 +62,14 @@ pub(crate) fn is_behind() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|front| front != getpgrp())
 }
 
-/// Whether standard error is a terminal that stops a job that prints in the background: `stty tostop`.
+/// Whether standard error is a terminal that stops a job that prints in the background:
+/// `stty tostop`.
 fn is_for_front_only() -> bool {
     tcgetattr(io::stderr()).is_ok_and(|set| set.local_modes.contains(LocalModes::TOSTOP))
 }
 
-/// Waits until all texts are written, at most for `limit`, and returns whether they are. Blocks the thread.
+/// Waits until all texts are written, at most for `limit`, and returns whether they are. Blocks the
+/// thread.
 pub(crate) fn settle(limit: Duration) -> bool {
     let until = Instant::now() + limit;
     while UNSAID.load(Ordering::Relaxed) > 0 && Instant::now() < until {

@@ -1,4 +1,5 @@
-//! What `run` and `lock` have in common: a manager, the signals that end the wait for a lock, and warnings.
+//! What `run` and `lock` have in common: a manager, the signals that end the wait for a lock, and
+//! warnings.
 
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ impl Session {
         Ok(Self { manager, signals: Signals::new()?, warnings })
     }
 
-    /// Waits for the lock, or for no holder without a `wait`. A signal ends the wait. Then, and after an error,
-    /// [`close`](Self::close) waits for the release of the locks (X3).
+    /// Waits for the lock, or for no holder without a `wait`. A signal ends the wait. Then, and
+    /// after an error, [`close`](Self::close) waits for the release of the locks (X3).
     pub(crate) async fn acquire(
         &mut self,
         request: LockRequest,

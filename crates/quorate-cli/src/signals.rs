@@ -13,8 +13,8 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::exit::Failure;
 use crate::processes::is_in_front;
 
-/// Signals that end no process, cannot be caught, or report a fault of the process itself, and PIPE, which every Rust program
-/// ignores.
+/// Signals that end no process, cannot be caught, or report a fault of the process itself, and
+/// PIPE, which every Rust program ignores.
 const OTHERS: [Signal; 14] = [
     Signal::KILL,
     Signal::STOP,
@@ -35,7 +35,8 @@ const OTHERS: [Signal; 14] = [
 /// Shells ignore them in their background jobs, because a terminal sends the keys to those as well.
 const KEYS: [Signal; 2] = [Signal::INT, Signal::QUIT];
 
-/// Within this time of the one before, an interrupt is the same key: a wrapper repeats what the terminal sent.
+/// Within this time of the one before, an interrupt is the same key: a wrapper repeats what the
+/// terminal sent.
 const SAME_KEY: Duration = Duration::from_millis(200);
 
 /// How long after an interrupt that was forwarded a second one kills the command.
@@ -55,8 +56,8 @@ pub(crate) struct Signals {
 impl Signals {
     /// Takes the signals over. From now on none of them ends this process.
     ///
-    /// A signal that is ignored stays ignored, here and in the command. But a key that a shell has it ignored for is
-    /// ignored as a key only: a `kill` is not.
+    /// A signal that is ignored stays ignored, here and in the command. But a key that a shell has
+    /// it ignored for is ignored as a key only: a `kill` is not.
     pub(crate) fn new() -> io::Result<Self> {
         let (interrupts, streams) = (Interrupts::default(), Vec::new());
         let mut signals = Self { ignored: ignored(), is_shared: false, interrupts, streams };
@@ -67,8 +68,9 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Before the command begins: takes over the signals by which a terminal stops a process, too, since the command has to
-    /// stop first. TTOU is for a program in the background that prints, which some terminals forbid.
+    /// Before the command begins: takes over the signals by which a terminal stops a process, too,
+    /// since the command has to stop first. TTOU is for a program in the background that prints,
+    /// which some terminals forbid.
     pub(crate) fn begin(&mut self, is_shared: bool) -> io::Result<()> {
         self.is_shared = is_shared;
         self.catch([Signal::TSTP, Signal::TTOU])

@@ -19,11 +19,12 @@ const KILL_AGAIN: Duration = Duration::from_millis(20);
 /// How long what is left of a command that has ended is killed. What is still there then cannot be.
 const BURIAL: Duration = Duration::from_secs(1);
 
-/// The signals by which people and supervisors end a command. One that is stopped gets them when it goes on.
+/// The signals by which people and supervisors end a command. One that is stopped gets them when it
+/// goes on.
 const ENDS: [Signal; 3] = [Signal::TERM, Signal::HUP, Signal::INT];
 
-/// Waits until all of the command has ended, and stops it before the lease ends. Returns its exit code, or why it was
-/// stopped.
+/// Waits until all of the command has ended, and stops it before the lease ends. Returns its exit
+/// code, or why it was stopped.
 pub(crate) async fn supervise(
     running: &mut Running,
     lease: &Lease,

@@ -5,7 +5,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 const RUN: &str = "`quorate run NAME -- COMMAND`: the command and its options stand behind `--`";
 
-/// Adds a tip where clap has none. It takes one away that is wrong here: no option of ours stands behind `--`.
+/// Adds a tip where clap has none. It takes one away that is wrong here: no option of ours stands
+/// behind `--`.
 pub(crate) fn with_tip(mut error: Error) -> Error {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let is_run = text(ContextKind::Usage).contains("quorate run");

@@ -23,7 +23,8 @@ const LEAST: Duration = Duration::from_millis(100);
 /// At most so long the slower nodes are waited for.
 const MOST: Duration = Duration::from_millis(500);
 
-/// The failing nodes of a manager. Each is reported once, and once more if it is another one's server.
+/// The failing nodes of a manager. Each is reported once, and once more if it is another one's
+/// server.
 #[derive(Debug)]
 pub(crate) struct Warnings {
     manager: LockManager,
@@ -49,8 +50,8 @@ impl Warnings {
         }
     }
 
-    /// Waits for the nodes whose votes the lock did not need, as long as the acquire `took`. Refuses one server under two
-    /// addresses, which has voted twice (Q6).
+    /// Waits for the nodes whose votes the lock did not need, as long as the acquire `took`.
+    /// Refuses one server under two addresses, which has voted twice (Q6).
     ///
     /// # Cancel safety
     ///

@@ -6,9 +6,10 @@
 //!                                     └───────────────────────┘
 //! ```
 //!
-//! `plain` is the loop of a lock that waits: read it first. `trying` is that of a lock that waits for no holder, `any` that
-//! of one of several names, `readers` that of a reader. `rounds` is what all have. `back_off` is a wait without a wait
-//! queue, `wanted` is what was asked for, and `replicas` remembers nodes that were no primaries.
+//! `plain` is the loop of a lock that waits: read it first. `trying` is that of a lock that waits
+//! for no holder, `any` that of one of several names, `readers` that of a reader. `rounds` is what
+//! all have. `back_off` is a wait without a wait queue, `wanted` is what was asked for, and
+//! `replicas` remembers nodes that were no primaries.
 
 mod any;
 mod back_off;

@@ -1,14 +1,17 @@
-//! The life of one token. Whatever happens to it is handled where it happens, by the thread on which it happens.
+//! The life of one token. Whatever happens to it is handled where it happens, by the thread on
+//! which it happens.
 //!
-//! `cluster::shell` says how: it has the lock, the wakers and the effects, and this folder the actor behind the lock.
-//! The machine remembers what is decided; what has changed in an input is told, and the end of the lease is published.
+//! `cluster::shell` says how: it has the lock, the wakers and the effects, and this folder the
+//! actor behind the lock. The machine remembers what is decided; what has changed in an input is
+//! told, and the end of the lease is published.
 //!
-//! So there is no future for a call and no task for an attempt. A caller that goes away leaves nothing that must be
-//! polled. A late reply is handled like any other. After the end of the attempt it changes nothing.
+//! So there is no future for a call and no task for an attempt. A caller that goes away leaves
+//! nothing that must be polled. A late reply is handled like any other. After the end of the
+//! attempt it changes nothing.
 //!
-//! `sides` is what each side does with an attempt, `calls` the way of a call to its node and back, `follow` what
-//! follows from an input, `renewing` a lease that is extended in the background, `risk` a valid lease in danger: a failed
-//! extension, a revoke.
+//! `sides` is what each side does with an attempt, `calls` the way of a call to its node and back,
+//! `follow` what follows from an input, `renewing` a lease that is extended in the background,
+//! `risk` a valid lease in danger: a failed extension, a revoke.
 
 mod calls;
 mod end;
@@ -53,7 +56,8 @@ pub(crate) struct Face {
     pub(crate) end: PublishedEnd,
     /// When the first round was won, and the fencing token.
     won: OnceLock<(Instant, Option<FencingToken>)>,
-    /// The nodes whose release waits in a queue of this process, and those whose release has left it late, as bits.
+    /// The nodes whose release waits in a queue of this process, and those whose release has left
+    /// it late, as bits.
     queued: AtomicU64,
     left_late: AtomicU64,
     /// The nodes whose call in front of the release was given up, as bits.
@@ -88,7 +92,8 @@ struct Renewing {
     round: Option<RoundId>,
     /// It was due, and has to wait for others.
     is_parked: bool,
-    /// It has waited for others until the last third of the lease, and no extension has succeeded since.
+    /// It has waited for others until the last third of the lease, and no extension has succeeded
+    /// since.
     is_late: bool,
 }
 

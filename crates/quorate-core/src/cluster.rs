@@ -37,7 +37,8 @@ impl Cluster {
         self.runtime.sleep_until(saturating_add(self.now(), duration)).await;
     }
 
-    /// The output of `future`, or `None` once the deadline has come. What is ready comes first (T5).
+    /// The output of `future`, or `None` once the deadline has come. What is ready comes first
+    /// (T5).
     pub(crate) async fn before<T>(
         &self,
         deadline: Option<Instant>,
@@ -56,7 +57,8 @@ impl Cluster {
         self.before(Some(saturating_add(self.now(), limit)), future).await
     }
 
-    /// Asks one node one thing. The call has begun when this returns. Dropping the answer gives it up.
+    /// Asks one node one thing. The call has begun when this returns. Dropping the answer gives it
+    /// up.
     pub(crate) fn ask(self: &Arc<Self>, node: NodeId, operation: Operation, now: Instant) -> Asked {
         let kind = match operation {
             Operation::Watch { .. } => CallKind::Watch,
@@ -103,8 +105,8 @@ impl Cluster {
         }
     }
 
-    /// Random bits for jitter. Without randomness all processes wait equally long, which is worse, but
-    /// not wrong.
+    /// Random bits for jitter. Without randomness all processes wait equally long, which is worse,
+    /// but not wrong.
     pub(crate) fn random(&self) -> u64 {
         let mut bits = [0; 8];
         self.runtime.fill_random(&mut bits).map_or(0, |()| u64::from_ne_bytes(bits))

@@ -12,7 +12,8 @@ use crate::seam::backend::RestartGuard;
 /// The least validity of a lease. With less, renewals would follow each other without a pause.
 const LEAST_VALIDITY: Duration = Duration::from_millis(1);
 
-/// The least ttl of a lease that is renewed. With less, a runtime that is busy for a few milliseconds loses it.
+/// The least ttl of a lease that is renewed. With less, a runtime that is busy for a few
+/// milliseconds loses it.
 const LEAST_RENEWED: Duration = Duration::from_millis(50);
 
 /// All settings of a manager.
@@ -58,8 +59,8 @@ impl Config {
         self.safety_margin.validity(self.drift, ttl)
     }
 
-    /// How long one call to a node may count for its round: never over half of the validity, so that a
-    /// slow node leaves time for a second try.
+    /// How long one call to a node may count for its round: never over half of the validity, so
+    /// that a slow node leaves time for a second try.
     pub(crate) fn node_timeout(&self, ttl: Ttl) -> Duration {
         let default = || (ttl.as_duration() / 10).min(Duration::from_millis(500));
         self.node_timeout.unwrap_or_else(default).min(self.validity(ttl) / 2)
@@ -103,7 +104,8 @@ impl Config {
         }
     }
 
-    /// The shortest ttl of which drift and safety margin leave enough; `Duration::MAX` if there is none.
+    /// The shortest ttl of which drift and safety margin leave enough; `Duration::MAX` if there is
+    /// none.
     fn least_ttl(&self) -> Duration {
         let is_enough = |millis: u64| {
             let ttl = Ttl::try_from(Duration::from_millis(millis));

@@ -1,10 +1,12 @@
 //! Why an operation failed: one error type per operation.
 //!
-//! *Held by another client* and *too few nodes reachable* are never the same variant. Where nodes were
-//! asked, the error carries a [`QuorumFailure`]: what each node answered, and how long was waited.
+//! *Held by another client* and *too few nodes reachable* are never the same variant. Where nodes
+//! were asked, the error carries a [`QuorumFailure`]: what each node answered, and how long was
+//! waited.
 //!
 //! What to do with an error is asked of the error: [`LockError::is_held`],
-//! [`LockError::is_permanent`], [`LockError::is_closed`]. Of any error, [`lost()`] and [`closed()`] ask.
+//! [`LockError::is_permanent`], [`LockError::is_closed`]. Of any error, [`lost()`] and [`closed()`]
+//! ask.
 
 mod build;
 mod closed;
@@ -56,8 +58,9 @@ debug_as_display!(
 
 /// How the lease ended, if an error says or comes from that a lock was lost.
 ///
-/// Looks through the [sources](Error::source) of an error, also of one that was wrapped by other libraries. A wrapper that is
-/// *transparent* to a [`LeaseEnd`] itself hides it. Where the holder ended the lease, it is found as well.
+/// Looks through the [sources](Error::source) of an error, also of one that was wrapped by other
+/// libraries. A wrapper that is *transparent* to a [`LeaseEnd`] itself hides it. Where the holder
+/// ended the lease, it is found as well.
 ///
 /// ```
 /// use std::error::Error;
@@ -102,12 +105,14 @@ fn sources<'a>(
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Refusals left no quorum, or a guard or an earlier waiter of this manager is in the way. The text names the
-    /// holder by its label if a quorum of nodes did, and says *done by* of a [mark](crate::LockGuard::keep).
+    /// Refusals left no quorum, or a guard or an earlier waiter of this manager is in the way. The
+    /// text names the holder by its label if a quorum of nodes did, and says *done by* of a
+    /// [mark](crate::LockGuard::keep).
     #[error("{}{}", Of(.0.names()), .0.held())]
     Held(QuorumFailure),
-    /// No quorum granted in time, and not because of refusals alone: nodes failed or did not reply, the votes
-    /// came too late, or no fencing token was agreed on. Whether the lock is held is unknown.
+    /// No quorum granted in time, and not because of refusals alone: nodes failed or did not reply,
+    /// the votes came too late, or no fencing token was agreed on. Whether the lock is held is
+    /// unknown.
     #[error("{}no quorum: {}", Of(.0.names()), .0)]
     NoQuorum(QuorumFailure),
     /// Two configured nodes are one server, which would vote twice (Q6).
@@ -118,8 +123,8 @@ pub enum LockError {
         /// The name of the other.
         second: String,
     },
-    /// As many tasks of this manager as [may](crate::LockManagerBuilder::max_waiters) are queued for one of the keys.
-    /// Nothing was sent.
+    /// As many tasks of this manager as [may](crate::LockManagerBuilder::max_waiters) are queued
+    /// for one of the keys. Nothing was sent.
     #[error("{key}: as many tasks of this manager wait for it as may: {most}")]
     TooManyWaiters {
         /// The first such key, in sorted order.
@@ -139,16 +144,18 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Whether another client or another task of this manager has the lock, or is in front. Then waiting helps.
+    /// Whether another client or another task of this manager has the lock, or is in front. Then
+    /// waiting helps.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         matches!(self, Self::Held(_))
     }
 
-    /// The label of the holder that the most nodes named, if it has one. With `Some`, the lock is held or was
-    /// wanted by that holder; how many nodes named it says [`QuorumFailure::holder`]. A reader that gives way to a writer
-    /// has the label of a writer of its own manager that waits. For one of another process there is none: the wait queue
-    /// keeps random names, and to look for its label would cost each such request a command.
+    /// The label of the holder that the most nodes named, if it has one. With `Some`, the lock is
+    /// held or was wanted by that holder; how many nodes named it says [`QuorumFailure::holder`]. A
+    /// reader that gives way to a writer has the label of a writer of its own manager that waits.
+    /// For one of another process there is none: the wait queue keeps random names, and to look for
+    /// its label would cost each such request a command.
     #[must_use]
     pub fn held_by(&self) -> Option<&str> {
         match self {
@@ -165,8 +172,9 @@ impl LockError {
 
     /// Whether asking again is pointless until a setting, a request or a node is changed.
     ///
-    /// True for an invalid request, for one server under two names, and for a closed manager. Also true if so many
-    /// nodes fail for a lasting reason, such as a wrong password, that the others are no quorum.
+    /// True for an invalid request, for one server under two names, and for a closed manager. Also
+    /// true if so many nodes fail for a lasting reason, such as a wrong password, that the others
+    /// are no quorum.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -256,8 +264,9 @@ pub enum InvalidRequest {
     /// A hold limit of zero leaves nothing to hold.
     #[error("a hold limit of zero leaves nothing to hold")]
     HoldLimit,
-    /// The period of work that is done once per period is under 1 s or over a day (O6). For more than a day there are
-    /// [`Period::Week`](crate::Period::Week) and [`Period::Month`](crate::Period::Month).
+    /// The period of work that is done once per period is under 1 s or over a day (O6). For more
+    /// than a day there are [`Period::Week`](crate::Period::Week) and
+    /// [`Period::Month`](crate::Period::Month).
     #[error(
         "a period of {period:?} is not between 1 s and 1 day: longer ones are a week or a month of the calendar"
     )]
@@ -277,7 +286,8 @@ pub enum InvalidRequest {
         /// The first such node.
         node: String,
     },
-    /// A lock for reading was to be fenced, to be led under, or to be for work that is done once per period.
+    /// A lock for reading was to be fenced, to be led under, or to be for work that is done once
+    /// per period.
     #[error("a lock for reading cannot be {what}: several readers hold it at the same time")]
     Shared {
         /// What it cannot be.
@@ -331,8 +341,8 @@ impl ExtendError {
 
 /// Why a lease has ended. Each variant has the keys of the lock: see [`names`](Self::names).
 ///
-/// It is a [source](Error::source) of [`ExtendError`], [`ReleaseError`], [`Stopped`] and [`WithError`] where the lock was
-/// lost. [`lost`] finds it.
+/// It is a [source](Error::source) of [`ExtendError`], [`ReleaseError`], [`Stopped`] and
+/// [`WithError`] where the lock was lost. [`lost`] finds it.
 #[derive(Clone, thiserror::Error)]
 #[error("{}{}", Of(self.names()), self.why())]
 #[non_exhaustive]
@@ -346,8 +356,8 @@ pub enum LeaseEnd {
     NotHeld(QuorumFailure),
     /// It was held for as long as its hold limit allows.
     HoldLimit(Arc<[Key]>),
-    /// The lock was [revoked](crate::LockManager::revoke). As the reason of an extension that is refused, the lease may still
-    /// be valid.
+    /// The lock was [revoked](crate::LockManager::revoke). As the reason of an extension that is
+    /// refused, the lease may still be valid.
     Revoked {
         /// The keys of the lock.
         names: Arc<[Key]>,
@@ -419,8 +429,8 @@ pub enum ReleaseError {
     /// The lock had been lost before. Another client may have held it since.
     #[error("{}the lock had been lost: {}", Of(.0.names()), .0.why())]
     Lost(#[source] LeaseEnd),
-    /// Too few nodes answered to prove whether it had been lost. The lock may stay on nodes that did not
-    /// answer until its ttl has passed; the cleanup goes on in the background.
+    /// Too few nodes answered to prove whether it had been lost. The lock may stay on nodes that
+    /// did not answer until its ttl has passed; the cleanup goes on in the background.
     #[error("{}the release is unconfirmed: {}", Of(.0.names()), .0)]
     Unconfirmed(QuorumFailure),
 }
@@ -444,7 +454,8 @@ impl ReleaseError {
         }
     }
 
-    /// Whether the lease had ended before its release. After a close that is so even if the keys were still there.
+    /// Whether the lease had ended before its release. After a close that is so even if the keys
+    /// were still there.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Lost(_))
@@ -464,8 +475,8 @@ impl ReleaseError {
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdoptError {
-    /// More nodes than a quorum can spare answered that they do not have the keys: the lock expired, was
-    /// released, or is on other nodes.
+    /// More nodes than a quorum can spare answered that they do not have the keys: the lock
+    /// expired, was released, or is on other nodes.
     #[error("{}the lock is gone: {}", Of(.0.names()), .0)]
     Lost(QuorumFailure),
     /// Too few nodes replied in time to form a quorum. Whether the lock is still held is unknown.

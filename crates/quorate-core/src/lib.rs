@@ -5,9 +5,10 @@
 //!
 //! # The floors
 //!
-//! Each folder belongs to one floor. A module imports only from modules in rows below its own, so there is no circle.
-//! `over` is what a user could have written: it imports what this file exports, and the few private things that
-//! `over/access` lists. Beside them it calls some private methods of its managers, requests and leases.
+//! Each folder belongs to one floor. A module imports only from modules in rows below its own, so
+//! there is no circle. `over` is what a user could have written: it imports what this file exports,
+//! and the few private things that `over/access` lists. Beside them it calls some private methods
+//! of its managers, requests and leases.
 //!
 //! | floor | module | what it is |
 //! |---|---|---|
@@ -60,20 +61,21 @@
 //! - A quorum is N/2 + 1 of the **configured** nodes, for every operation. Any two share a node.
 //! - Validity counts from before the first byte of the request that set the ttl.
 //! - Only a refusal means *held*. An error, a timeout and silence are *unknown*.
-//! - Each attempt draws a token, so that no late release or extension of an earlier one touches its keys.
-//! - A call settles by its reply, by the end of its connection, or by *not sent*. Up to the cleanup bound, a
-//!   release waits for the call in front of it, or follows it on the same connection; then that call is
-//!   given up.
+//! - Each attempt draws a token, so that no late release or extension of an earlier one touches its
+//!   keys.
+//! - A call settles by its reply, by the end of its connection, or by *not sent*. Up to the cleanup
+//!   bound, a release waits for the call in front of it, or follows it on the same connection; then
+//!   that call is given up.
 //! - A failed attempt is released on every node that may have got something.
-//! - A lease ends at `valid_until` by the clock, or earlier when the answers of the nodes prove that no quorum
-//!   can have the keys. A revoke does not move its end.
-//! - A lease that ended by time, by its hold limit or by `close` keeps its keys, while its guard lives, for the
-//!   safety margin at most.
+//! - A lease ends at `valid_until` by the clock, or earlier when the answers of the nodes prove
+//!   that no quorum can have the keys. A revoke does not move its end.
+//! - A lease that ended by time, by its hold limit or by `close` keeps its keys, while its guard
+//!   lives, for the safety margin at most.
 //!
 //! # What a lock cannot do
 //!
-//! A holder that is paused between its last look at the clock and its write may write too late. Only a
-//! resource that checks a [fencing token](LockRequest::fenced) refuses that write.
+//! A holder that is paused between its last look at the clock and its write may write too late.
+//! Only a resource that checks a [fencing token](LockRequest::fenced) refuses that write.
 //!
 //! # Features
 //!

@@ -27,8 +27,8 @@ use crate::turns::tickets::Inner;
 
 /// Acquires locks on a fixed set of nodes. Cheap to clone.
 ///
-/// All processes that share a lock are configured with the same nodes, since quorums of different sets need not
-/// share a node. The order of the nodes does not matter.
+/// All processes that share a lock are configured with the same nodes, since quorums of different
+/// sets need not share a node. The order of the nodes does not matter.
 ///
 /// ```
 /// use quorate_core::{LockBackend, LockManager};
@@ -60,9 +60,10 @@ impl LockManager {
 
     /// Acquires a lock on `resources`, waiting until it is free.
     ///
-    /// Returns a request; awaiting it starts the acquire. Defaults: a timeout of 30 s, a ttl of 10 s.
-    /// Several resources are locked together: each node grants all of them or none. They are given as an array, a slice or
-    /// a `Vec`: a type that is one name, such as `String`, cannot be distinguished from an iterator of names.
+    /// Returns a request; awaiting it starts the acquire. Defaults: a timeout of 30 s, a ttl of 10
+    /// s. Several resources are locked together: each node grants all of them or none. They are
+    /// given as an array, a slice or a `Vec`: a type that is one name, such as `String`, cannot be
+    /// distinguished from an iterator of names.
     ///
     /// Locks are not reentrant: a task that locks again what it holds waits for itself.
     ///
@@ -79,14 +80,17 @@ impl LockManager {
 
     /// Acquires `resources` as one of several readers. It is a lock, and reads no data.
     ///
-    /// Other readers may hold them at the same time, a lock may not. Returns a request, as [`lock`](Self::lock) does, which is the writer. It waits while a lock is held, and excludes
-    /// every lock on the same names, also that of another Redlock library. Each reader has a token and a ttl of its own,
-    /// is renewed, lost and released by itself, and can be labelled, detached and adopted.
+    /// Other readers may hold them at the same time, a lock may not. Returns a request, as
+    /// [`lock`](Self::lock) does, which is the writer. It waits while a lock is held, and excludes
+    /// every lock on the same names, also that of another Redlock library. Each reader has a token
+    /// and a ttl of its own, is renewed, lost and released by itself, and can be labelled, detached
+    /// and adopted.
     ///
-    /// A reader gives way: if a writer waits, it joins the wait queue behind it, though other readers hold the lock
-    /// ([`no_wait`](LockRequest::no_wait): it is *held*). Readers whose entries stand next to each other enter together.
-    /// [`LockGuard::keep`] keeps writers out. A reader cannot become a writer: a task that locks what it reads waits for
-    /// itself. So does a task that reads what it reads already, once a writer waits in between:
+    /// A reader gives way: if a writer waits, it joins the wait queue behind it, though other
+    /// readers hold the lock ([`no_wait`](LockRequest::no_wait): it is *held*). Readers whose
+    /// entries stand next to each other enter together. [`LockGuard::keep`] keeps writers out. A
+    /// reader cannot become a writer: a task that locks what it reads waits for itself. So does a
+    /// task that reads what it reads already, once a writer waits in between:
     /// [`is_local`](crate::error::QuorumFailure::is_local) of the failure says so.
     ///
     /// ```
@@ -102,8 +106,10 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockError`], from the request. [`InvalidRequest::Readers`](crate::InvalidRequest::Readers): a node keeps no readers.
-    /// [`InvalidRequest::Shared`](crate::InvalidRequest::Shared): the request is [fenced](LockRequest::fenced), or [led](LockRequest::lead) under.
+    /// [`LockError`], from the request.
+    /// [`InvalidRequest::Readers`](crate::InvalidRequest::Readers): a node keeps no readers.
+    /// [`InvalidRequest::Shared`](crate::InvalidRequest::Shared): the request is
+    /// [fenced](LockRequest::fenced), or [led](LockRequest::lead) under.
     ///
     /// # Cancel safety
     ///
@@ -119,9 +125,9 @@ impl LockManager {
 
     /// Acquires a lock on `resources` if no other client or task has it, and waits for no holder.
     ///
-    /// `None`: another has it. Of several clients that ask at the same moment exactly one gets the lock, if enough
-    /// nodes answer. That is one at a time: a second one can get it after the first. With settings it is
-    /// [`LockRequest::try_now`], and [`LockRequest::no_wait`] says more.
+    /// `None`: another has it. Of several clients that ask at the same moment exactly one gets the
+    /// lock, if enough nodes answer. That is one at a time: a second one can get it after the
+    /// first. With settings it is [`LockRequest::try_now`], and [`LockRequest::no_wait`] says more.
     ///
     /// # Errors
     ///
@@ -139,18 +145,18 @@ impl LockManager {
 
     /// Runs `body` under a lock on `resources`, and returns its value.
     ///
-    /// Waits for the lock as [`lock`](Self::lock) does, renews it while the body runs, and releases it. The
-    /// body runs in the caller's task. If the lease ends, the body is dropped at once. Code in it that blocks
-    /// the thread or was spawned goes on: give it the [`Lease`]. A body that panics releases too. For other
-    /// settings use [`LockRequest::with`].
+    /// Waits for the lock as [`lock`](Self::lock) does, renews it while the body runs, and releases
+    /// it. The body runs in the caller's task. If the lease ends, the body is dropped at once. Code
+    /// in it that blocks the thread or was spawned goes on: give it the [`Lease`]. A body that
+    /// panics releases too. For other settings use [`LockRequest::with`].
     ///
-    /// The release is awaited for at most a node timeout. If it is unconfirmed, the value is returned all
-    /// the same, and the release goes on in the background.
+    /// The release is awaited for at most a node timeout. If it is unconfirmed, the value is
+    /// returned all the same, and the release goes on in the background.
     ///
     /// # Errors
     ///
-    /// [`WithError::Lock`] if the lock was not acquired, [`WithError::Lost`] if it was lost: then what the
-    /// body returned is dropped. An error of the body is its value: `with(..).await??`.
+    /// [`WithError::Lock`] if the lock was not acquired, [`WithError::Lost`] if it was lost: then
+    /// what the body returned is dropped. An error of the body is its value: `with(..).await??`.
     ///
     /// # Cancel safety
     ///
@@ -169,9 +175,9 @@ impl LockManager {
 
     /// Takes over a lock that another process has [detached](LockGuard::detach).
     ///
-    /// All nodes are asked to extend the keys, and a quorum must still have them. No time comes from the
-    /// other process: the validity counts from now. Both managers need the same nodes. The prefix of this
-    /// manager plays no part, since the record holds the keys.
+    /// All nodes are asked to extend the keys, and a quorum must still have them. No time comes
+    /// from the other process: the validity counts from now. Both managers need the same nodes. The
+    /// prefix of this manager plays no part, since the record holds the keys.
     ///
     /// # Errors
     ///
@@ -187,15 +193,17 @@ impl LockManager {
         adopt::adopt(&self.inner, record).await
     }
 
-    /// Releases a lock that another process has [detached](LockGuard::detach), without [adopting](Self::adopt) it, also one
-    /// that was [revoked](Self::revoke) since, and says whether a quorum of nodes still had it.
+    /// Releases a lock that another process has [detached](LockGuard::detach), without
+    /// [adopting](Self::adopt) it, also one that was [revoked](Self::revoke) since, and says
+    /// whether a quorum of nodes still had it.
     ///
-    /// As for [`LockGuard::release`], the answers decide it after a node timeout at the latest, and the cleanup goes on. A
-    /// process that has adopted the lock meanwhile loses it.
+    /// As for [`LockGuard::release`], the answers decide it after a node timeout at the latest, and
+    /// the cleanup goes on. A process that has adopted the lock meanwhile loses it.
     ///
     /// # Errors
     ///
-    /// - [`ReleaseError::Lost`]: the lock had expired or was released before, or is on other nodes; or this manager is closed.
+    /// - [`ReleaseError::Lost`]: the lock had expired or was released before, or is on other nodes;
+    ///   or this manager is closed.
     /// - [`ReleaseError::Unconfirmed`]: too few nodes answered to prove either.
     ///
     /// # Cancel safety
@@ -207,15 +215,17 @@ impl LockManager {
 
     /// The leases that this manager holds now. The order is not specified.
     ///
-    /// Leases of guards that were forgotten are among them, and leases of adopted locks. A lease that has ended
-    /// is not, also if its keys are still being released. A look at the clock and a mutex: no I/O.
+    /// Leases of guards that were forgotten are among them, and leases of adopted locks. A lease
+    /// that has ended is not, also if its keys are still being released. A look at the clock and a
+    /// mutex: no I/O.
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
         Attempt::all_held(&self.inner.cluster).map(Lease::new).collect()
     }
 
-    /// Resolves when this manager is [drained](Self::drain) or [closed](Self::close): for tasks that hold no lock
-    /// then, such as one that pauses between two locks. A clone of the manager will do for that.
+    /// Resolves when this manager is [drained](Self::drain) or [closed](Self::close): for tasks
+    /// that hold no lock then, such as one that pauses between two locks. A clone of the manager
+    /// will do for that.
     ///
     /// ```
     /// use futures_util::future::{Either, select};
@@ -239,14 +249,16 @@ impl LockManager {
         Arc::clone(&self.inner.cluster.attempts).until_closed()
     }
 
-    /// Acquires nothing from now on, waits until the leases that are held have ended, and closes. For a process that is asked
-    /// to end.
+    /// Acquires nothing from now on, waits until the leases that are held have ended, and closes.
+    /// For a process that is asked to end.
     ///
-    /// Requests that wait fail with [`LockError::Closed`](crate::LockError), which [`closed()`](crate::closed) finds in
-    /// any error, and so do new ones. A [`lead`](Self::lead) that waits ends with `None`. Holders are notified:
-    /// [`LockGuard::draining`] and [`Lease::draining`] resolve, also in the body of a `lead` or a
-    /// [`once_per`](Self::once_per). Their leases live and are renewed until their guards go, for `limit` at most. Then
-    /// the manager [closes](Self::close), which takes 1 s at most. All clones of this manager are drained.
+    /// Requests that wait fail with [`LockError::Closed`](crate::LockError), which
+    /// [`closed()`](crate::closed) finds in any error, and so do new ones. A [`lead`](Self::lead)
+    /// that waits ends with `None`. Holders are notified: [`LockGuard::draining`] and
+    /// [`Lease::draining`] resolve, also in the body of a `lead` or a [`once_per`](Self::once_per).
+    /// Their leases live and are renewed until their guards go, for `limit` at most. Then the
+    /// manager [closes](Self::close), which takes 1 s at most. All clones of this manager are
+    /// drained.
     ///
     /// ```
     /// use std::time::Duration;
@@ -275,7 +287,8 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the manager goes on acquiring nothing, and no lease is ended. A second call waits again.
+    /// If the future is dropped, the manager goes on acquiring nothing, and no lease is ended. A
+    /// second call waits again.
     pub async fn drain(&self, limit: Duration) -> CloseReport {
         close::drain(&self.inner, limit).await
     }
@@ -284,20 +297,21 @@ impl LockManager {
     ///
     /// Waits for at most `limit`. [`lost`](LockGuard::lost) of each guard resolves with
     /// [`LeaseEnd::Closed`](crate::error::LeaseEnd::Closed). Requests that wait fail with
-    /// [`LockError::Closed`](crate::LockError) when they are polled. Drop a request that you no longer poll:
-    /// otherwise its calls are waited for. A lock is released when its guard is gone, but at the latest after the
-    /// safety margin, half of `limit` or the rest of the lease, whichever is the shortest.
+    /// [`LockError::Closed`](crate::LockError) when they are polled. Drop a request that you no
+    /// longer poll: otherwise its calls are waited for. A lock is released when its guard is gone,
+    /// but at the latest after the safety margin, half of `limit` or the rest of the lease,
+    /// whichever is the shortest.
     ///
-    /// The report names each node that is not clean: it has answered none of its calls for a node timeout, its
-    /// last call was not sent, its last release failed and no call was answered since, a call to it was given up
-    /// whose key may still live, or `limit` came first.
-    /// Such nodes alone do not hold up the close. What is left there is gone after its ttl. All clones of this
+    /// The report names each node that is not clean: it has answered none of its calls for a node
+    /// timeout, its last call was not sent, its last release failed and no call was answered since,
+    /// a call to it was given up whose key may still live, or `limit` came first. Such nodes alone
+    /// do not hold up the close. What is left there is gone after its ttl. All clones of this
     /// manager are closed.
     ///
     /// # Cancel safety
     ///
-    /// The manager is closed from the first poll on. If the future is dropped, the releases go on in the
-    /// background.
+    /// The manager is closed from the first poll on. If the future is dropped, the releases go on
+    /// in the background.
     pub async fn close(&self, limit: Duration) -> CloseReport {
         close::close(&self.inner, limit).await
     }

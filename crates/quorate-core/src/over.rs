@@ -1,6 +1,7 @@
 //! What a user could have written, on top of locks.
 //!
-//! A module here imports what `lib.rs` exports, and from `access` the few private things that it needs beside that.
+//! A module here imports what `lib.rs` exports, and from `access` the few private things that it
+//! needs beside that.
 
 mod access;
 mod any;

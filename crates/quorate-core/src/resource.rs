@@ -70,7 +70,8 @@ pub enum InvalidResource {
     /// One of no [permits](crate::LockManager::permit) was asked for.
     #[error("0 permits leave nothing to hold")]
     NoPermits,
-    /// [Several](crate::LockRequest::several) of the permits are wanted: none, or more than there are.
+    /// [Several](crate::LockRequest::several) of the permits are wanted: none, or more than there
+    /// are.
     #[error("{wanted} of {permits} permits cannot be held")]
     Several {
         /// How many are wanted.
@@ -78,7 +79,8 @@ pub enum InvalidResource {
         /// How many there are.
         permits: usize,
     },
-    /// The name begins with `quorate:`, or the key contains `:quorate:`. Both are reserved for helper keys.
+    /// The name begins with `quorate:`, or the key contains `:quorate:`. Both are reserved for
+    /// helper keys.
     #[error("a name that begins with \"quorate:\" or contains \":quorate:\" cannot be locked")]
     Reserved,
     /// A name is given twice, where one of several is wanted.
@@ -120,7 +122,8 @@ impl Key {
         Self(name.into())
     }
 
-    /// The key that a check sets and deletes below `prefix`. No lock can have it, since it is reserved.
+    /// The key that a check sets and deletes below `prefix`. No lock can have it, since it is
+    /// reserved.
     pub(crate) fn of_check(prefix: &[u8]) -> Self {
         let name = b":quorate:check";
         // Without a prefix: where users of an ACL may write, as they need for other helper keys.
@@ -132,8 +135,8 @@ impl Key {
         (!bytes.is_empty()).then(|| Self(bytes.into()))
     }
 
-    /// Whether the key could be a helper key: of another key, or of a node. Nodes keep theirs without a prefix,
-    /// but a prefix may be empty in another process.
+    /// Whether the key could be a helper key: of another key, or of a node. Nodes keep theirs
+    /// without a prefix, but a prefix may be empty in another process.
     pub(crate) fn is_reserved(&self, prefix: &[u8]) -> bool {
         const RESERVED: &[u8] = b":quorate:";
         let name = self.0.strip_prefix(prefix).unwrap_or(&self.0);
@@ -174,7 +177,8 @@ impl Resources {
         &self.0
     }
 
-    /// How many names may be given. One script call acquires or extends them, for which a node stands still.
+    /// How many names may be given. One script call acquires or extends them, for which a node
+    /// stands still.
     pub(crate) const MOST: usize = 1024;
 
     /// The names of which one is wanted: none twice (S4).

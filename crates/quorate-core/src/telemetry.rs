@@ -6,8 +6,9 @@
 //!
 //! # Events and spans (feature `tracing`)
 //!
-//! The target of all of them is `quorate`. A duration is text (`1.2ms`). `keys` are the names of the
-//! first eight keys, separated by commas. `failure` and `error` contain what each node answered.
+//! The target of all of them is `quorate`. A duration is text (`1.2ms`). `keys` are the names of
+//! the first eight keys, separated by commas. `failure` and `error` contain what each node
+//! answered.
 //!
 //! | event | level | when | fields |
 //! |---|---|---|---|
@@ -39,25 +40,28 @@
 //!
 //! - A node that fails in every round causes one `node failing`, until it has recovered. The `kind`
 //!   of a silent node is `Silent`. Any other `kind` is a
-//!   [`BackendErrorKind`](crate::BackendErrorKind), such as `Quarantined`. A silent node shows nowhere
-//!   else, since rounds are won without it.
+//!   [`BackendErrorKind`](crate::BackendErrorKind), such as `Quarantined`. A silent node shows
+//!   nowhere else, since rounds are won without it.
 //! - `node lacks operation` is emitted once for `watch` and once for `queue`.
-//! - `runtime ended` is emitted once for each runtime that ended, by the first call after that. Its `remedy` is
-//!   `own_thread()`, with which connections outlive the runtimes of a program. A node over a pool emits none.
-//! - `process stopped` comes when the process runs again. It was stopped or suspended, or its async runtime was blocked,
-//!   for at least `late`. A manager that has nothing to do has no timer, and sees no stop.
+//! - `runtime ended` is emitted once for each runtime that ended, by the first call after that. Its
+//!   `remedy` is `own_thread()`, with which connections outlive the runtimes of a program. A node
+//!   over a pool emits none.
+//! - `process stopped` comes when the process runs again. It was stopped or suspended, or its async
+//!   runtime was blocked, for at least `late`. A manager that has nothing to do has no timer, and
+//!   sees no stop.
 //! - `took` and `failure` of `released` are absent where the release goes on in the background, or
 //!   where nothing failed.
-//! - `unanswered` is how many nodes did not answer until the cleanup bound. They may keep a key until
-//!   its ttl has passed.
+//! - `unanswered` is how many nodes did not answer until the cleanup bound. They may keep a key
+//!   until its ttl has passed.
 //!
 //! The span `lock` (info, with `keys`) surrounds each acquire with its rounds and its waiting. It
 //! ends when the guard is returned.
 //!
 //! # Metrics (feature `metrics`)
 //!
-//! Times are in seconds. A manager describes the metrics with their units when it is built, and begins the counters with
-//! the label `reason` of failed requests and lost leases, and that of stops, with zero. Install the recorder before that.
+//! Times are in seconds. A manager describes the metrics with their units when it is built, and
+//! begins the counters with the label `reason` of failed requests and lost leases, and that of
+//! stops, with zero. Install the recorder before that.
 //!
 //! | metric | kind | labels | what |
 //! |---|---|---|---|
@@ -363,13 +367,15 @@ pub(crate) fn node_cannot(node: &str, operation: &'static str, error: &BackendEr
     event!(warn, node, operation, kind = ?error.kind(), %error, "node lacks operation");
 }
 
-/// Emits `runtime ended`. For a backend whose connection to `node` ended with a runtime, and that connects again.
+/// Emits `runtime ended`. For a backend whose connection to `node` ended with a runtime, and that
+/// connects again.
 pub fn runtime_ended(node: &str) {
     let remedy = "own_thread() keeps connections for longer than a runtime";
     event!(warn, node, remedy, "runtime ended");
 }
 
-/// Emits `node list changed`. For a backend that keeps on `node` which nodes the clients of a group have.
+/// Emits `node list changed`. For a backend that keeps on `node` which nodes the clients of a group
+/// have.
 pub fn node_list_changed(group: &str, node: &str, before: &str, now: &str) {
     event!(info, group, node, before, now, "node list changed");
 }

@@ -14,7 +14,8 @@ use crate::dial::FredDial;
 
 /// One Redis or Valkey node over fred. `Debug` shows its name and no secret.
 ///
-/// Made by [`connect`] or a [`Builder`]. Clones share the connections, which end with the last clone.
+/// Made by [`connect`] or a [`Builder`]. Clones share the connections, which end with the last
+/// clone.
 pub type FredNode = RedisNode<Connections<FredDial>>;
 
 /// Makes a node for each address, in the order given, with default settings.
@@ -68,20 +69,24 @@ impl Builder {
 
     /// Limits how old the oldest command without a reply may become while nothing else comes.
     ///
-    /// 10 s by default. Then the connection is over: its calls are unknown, and the next ones leave over another
-    /// connection. A node that is stopped for longer, or busy with a script, loses its connections.
+    /// 10 s by default. Then the connection is over: its calls are unknown, and the next ones leave
+    /// over another connection. A node that is stopped for longer, or busy with a script, loses its
+    /// connections.
     pub const fn reply_limit(mut self, limit: Duration) -> Self {
         self.limits.reply = limit;
         self
     }
 
-    /// Asks `ask` for the login of each new connection, with the name of the node. The login in an address is not used.
+    /// Asks `ask` for the login of each new connection, with the name of the node. The login in an
+    /// address is not used.
     ///
-    /// For passwords that are rotated and for tokens of a cloud, which end while the program runs. A connection keeps the
-    /// login it was made with. Let a server accept the old and the new password for a time: a wrong one ends a `lock` at
-    /// once ([`BackendErrorKind::Auth`](quorate_core::BackendErrorKind::Auth) is permanent). If `ask` fails, the node does
-    /// not vote, and the next call asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is
-    /// polled in the tokio runtime of the connections.
+    /// For passwords that are rotated and for tokens of a cloud, which end while the program runs.
+    /// A connection keeps the login it was made with. Let a server accept the old and the new
+    /// password for a time: a wrong one ends a `lock` at once
+    /// ([`BackendErrorKind::Auth`](quorate_core::BackendErrorKind::Auth) is permanent). If `ask`
+    /// fails, the node does not vote, and the next call asks again. The answer counts for
+    /// [`connect_timeout`](Self::connect_timeout). It is polled in the tokio runtime of the
+    /// connections.
     ///
     /// ```
     /// # use std::io;
@@ -140,22 +145,24 @@ impl Builder {
         self
     }
 
-    /// Notices clients with other nodes: each node keeps a list of all nodes of the group `name`, and has no vote for a client
-    /// whose list differs by more than one node more or less ([`Stranger`](quorate_core::BackendErrorKind::Stranger)).
+    /// Notices clients with other nodes: each node keeps a list of all nodes of the group `name`,
+    /// and has no vote for a client whose list differs by more than one node more or less
+    /// ([`Stranger`](quorate_core::BackendErrorKind::Stranger)).
     ///
     /// Two clients whose majorities have no node in common both hold a lock. A connection reads the
     /// list of its node once, and the votes of nodes whose lists disagree do not count together: a
-    /// lock costs no command more, and waits for no node that hangs. A node that has lost its data is
-    /// not on the list any more, and has no vote until [`new_group`](Self::new_group) says so. Locks
-    /// have the nodes keep a list once each of them was reached.
-    /// What is not noticed stands on the page *Running the nodes* of the guide.
+    /// lock costs no command more, and waits for no node that hangs. A node that has lost its data
+    /// is not on the list any more, and has no vote until [`new_group`](Self::new_group) says so.
+    /// Locks have the nodes keep a list once each of them was reached. What is not noticed stands
+    /// on the page *Running the nodes* of the guide.
     pub fn group(mut self, name: impl Into<String>) -> Self {
         self.group = Some(NodeGroup::new(name.into(), false));
         self
     }
 
-    /// As [`group`](Self::group), and makes the nodes of this client those of the group, whatever they were. For an operator
-    /// that has looked: until all other clients have the same list, two may hold one lock.
+    /// As [`group`](Self::group), and makes the nodes of this client those of the group, whatever
+    /// they were. For an operator that has looked: until all other clients have the same list, two
+    /// may hold one lock.
     pub fn new_group(mut self, name: impl Into<String>) -> Self {
         self.group = Some(NodeGroup::new(name.into(), true));
         self
@@ -163,9 +170,9 @@ impl Builder {
 
     /// Puts the connections on one helper thread of the process, which outlives all runtimes.
     ///
-    /// For nodes that are used from several runtimes in turn, such as a `static` in tests, or that the workers of
-    /// actix-web share. A lock and its release by one task take 1.6 to 1.8 times as long there; with many tasks
-    /// there are 0.8 to 1.1 times as many a second.
+    /// For nodes that are used from several runtimes in turn, such as a `static` in tests, or that
+    /// the workers of actix-web share. A lock and its release by one task take 1.6 to 1.8 times as
+    /// long there; with many tasks there are 0.8 to 1.1 times as many a second.
     pub fn own_thread(mut self) -> Self {
         self.runtime = Some(TokioRuntime::on_helper_thread());
         self

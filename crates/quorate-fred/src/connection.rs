@@ -125,8 +125,8 @@ impl Drop for FredConnection {
     }
 }
 
-/// Polls each future once, in order, and then awaits them one after the other, until `end`. `None`: a command that has
-/// no reply by then never gets one.
+/// Polls each future once, in order, and then awaits them one after the other, until `end`. `None`:
+/// a command that has no reply by then never gets one.
 async fn in_order<F: Future + Unpin>(
     futures: impl Iterator<Item = F>,
     mut end: impl Future + Unpin,

@@ -46,7 +46,8 @@ impl FredDial {
 
     /// The node of a configuration of fred: for TLS settings, say, or a credential provider.
     ///
-    /// The address, the login, the database and TLS are used. The rest is for clients that reconnect.
+    /// The address, the login, the database and TLS are used. The rest is for clients that
+    /// reconnect.
     ///
     /// # Errors
     ///
@@ -184,8 +185,8 @@ fn at(config: &Config, server: &Server, address: SocketAddr) -> Config {
     Config { server: ServerConfig::Centralized { server: found }, ..config.clone() }
 }
 
-/// A part of an inline command, as which fred sends `HELLO` with the login. There the server splits at spaces and
-/// line breaks, and reads quotes. An empty part is one only in quotes.
+/// A part of an inline command, as which fred sends `HELLO` with the login. There the server splits
+/// at spaces and line breaks, and reads quotes. An empty part is one only in quotes.
 fn inline(part: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'');
     if !part.is_empty() && part.bytes().all(is_plain) {
@@ -197,9 +198,9 @@ fn inline(part: &str) -> String {
 
 /// One attempt, and no timeout but the end of the connection.
 ///
-/// A peer that vanished is noticed by TCP, which asks its machine. The check of fred asks its process,
-/// and would end the connection to one that is stopped, or busy with a script: then the acquire in it
-/// is executed after the release that came over the next connection (C3).
+/// A peer that vanished is noticed by TCP, which asks its machine. The check of fred asks its
+/// process, and would end the connection to one that is stopped, or busy with a script: then the
+/// acquire in it is executed after the release that came over the next connection (C3).
 fn connection_config() -> ConnectionConfig {
     let keepalive = TcpKeepalive::new().with_time(PEER_TIMEOUT / 2).with_interval(PEER_TIMEOUT / 5);
     #[cfg(unix)]

@@ -60,8 +60,9 @@ fn told_by(error: &Error) -> BackendError {
     BackendError::new(kind, details)
 }
 
-/// The text of an I/O error, which fred keeps in its `Debug` form: `Os { code: 111, …, message: "…" }`,
-/// or `Custom { kind: …, error: … }` with the error of another library.
+/// The text of an I/O error, which fred keeps in its `Debug` form:
+/// `Os { code: 111, …, message: "…" }`, or `Custom { kind: …, error: … }` with the error of another
+/// library.
 fn io_message(details: &str) -> &str {
     let field = if details.starts_with("Custom {") { ", error: " } else { ", message: " };
     let Some((_, told)) = details.split_once(field) else { return details };
@@ -70,7 +71,8 @@ fn io_message(details: &str) -> &str {
     quoted.unwrap_or(told)
 }
 
-/// What the texts of I/O errors contain if the peer hung up. The last two are of fred and of its decoder.
+/// What the texts of I/O errors contain if the peer hung up. The last two are of fred and of its
+/// decoder.
 const HANGS_UP: [&str; 6] = [
     "BrokenPipe",
     "ConnectionReset",

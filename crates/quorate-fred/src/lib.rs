@@ -1,7 +1,7 @@
 //! Lock nodes over the [fred] client.
 //!
-//! [`connect`] makes one [`FredNode`] per address, without any I/O. The first call to a node connects,
-//! and a node that is down costs nothing but its own vote.
+//! [`connect`] makes one [`FredNode`] per address, without any I/O. The first call to a node
+//! connects, and a node that is down costs nothing but its own vote.
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,17 +27,18 @@
 //!
 //! # What is different from plain fred
 //!
-//! A node is a [`quorate_protocol::RedisNode`] over one fred client for commands and, from the first wait on,
-//! one for watches. Its clients are its own, and each has one connection. So, unlike fred by default:
+//! A node is a [`quorate_protocol::RedisNode`] over one fred client for commands and, from the
+//! first wait on, one for watches. Its clients are its own, and each has one connection. So, unlike
+//! fred by default:
 //!
-//! - *No reconnect.* When a connection has ended, the next call makes a new client, after a pause of
-//!   25 ms to 1 s if connecting failed. Calls during that pause fail with the reason.
-//! - *Once.* A command whose connection ended in flight is not sent again. (A `SET NX` that was sent
-//!   twice would be refused by its own first copy.) Its result is unknown.
-//! - *No timeout of a command.* A command that was sent is awaited until its connection ends; the deadlines are
-//!   those of the lock manager. [`Builder::connect_timeout`] limits connecting only. A connection is over when its
-//!   oldest command has had no reply for 10 s and nothing else came ([`Builder::reply_limit`]). TCP notices a peer
-//!   that vanished after about ten seconds.
+//! - *No reconnect.* When a connection has ended, the next call makes a new client, after a pause
+//!   of 25 ms to 1 s if connecting failed. Calls during that pause fail with the reason.
+//! - *Once.* A command whose connection ended in flight is not sent again. (A `SET NX` that was
+//!   sent twice would be refused by its own first copy.) Its result is unknown.
+//! - *No timeout of a command.* A command that was sent is awaited until its connection ends; the
+//!   deadlines are those of the lock manager. [`Builder::connect_timeout`] limits connecting only.
+//!   A connection is over when its oldest command has had no reply for 10 s and nothing else came
+//!   ([`Builder::reply_limit`]). TCP notices a peer that vanished after about ten seconds.
 //! - *Each address of a name.* The next one is tried when one has failed, or 100 ms later. A name
 //!   is looked up at each connect, on a thread that no runtime waits for at its end. A name that
 //!   stands for several servers is no node.
@@ -48,7 +49,8 @@
 //!
 //! # Limits of fred
 //!
-//! - fred drops the push of `FLUSHALL`. So each watch ends after two seconds, and the key is read again.
+//! - fred drops the push of `FLUSHALL`. So each watch ends after two seconds, and the key is read
+//!   again.
 //! - A node is one server. Only over redis-rs is the primary of a Sentinel group a node.
 //! - After the reply `CLUSTERDOWN`, fred ends the connection.
 //! - fred writes each script call by itself, so a pipeline of them is several writes.
@@ -69,24 +71,25 @@
 //! | `INFO` | the restart guard, finding two addresses of one server, and what `check` reports |
 //! | `SELECT` | an address with a database |
 //!
-//! The handshake of a connection tries these commands on a key of its own, `quorate:probe:…`, which is
-//! gone after it, or a second later where the connection ends in between. A user who may not access that key loses
-//! nothing. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a compare-and-delete, the first call
-//! fails with the permission that is missing. fred also sends `CLIENT ID` and `INFO` on each new
-//! connection; both may be refused.
+//! The handshake of a connection tries these commands on a key of its own, `quorate:probe:…`, which
+//! is gone after it, or a second later where the connection ends in between. A user who may not
+//! access that key loses nothing. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a
+//! compare-and-delete, the first call fails with the permission that is missing. fred also sends
+//! `CLIENT ID` and `INFO` on each new connection; both may be refused.
 //!
 //! # Runtimes
 //!
-//! fred runs on tokio; a node can be used on any executor. Its connections live in the runtime in which
-//! it was made, or in that of [`Builder::tokio`], if that has threads of its own. Otherwise they live
-//! in the runtime of the first call, and outside of tokio in a background thread of quorate. When the
-//! runtime ends, so do the calls on its connections, and the next call opens another. A runtime that
-//! you build needs `enable_all`.
+//! fred runs on tokio; a node can be used on any executor. Its connections live in the runtime in
+//! which it was made, or in that of [`Builder::tokio`], if that has threads of its own. Otherwise
+//! they live in the runtime of the first call, and outside of tokio in a background thread of
+//! quorate. When the runtime ends, so do the calls on its connections, and the next call opens
+//! another. A runtime that you build needs `enable_all`.
 //!
-//! **A connection stands still with its runtime.** Where several current-thread runtimes share nodes
-//! (as the workers of actix-web do), one that blocks or is not driven delays the calls of all others:
-//! give the nodes a multi-threaded runtime, or a thread of their own ([`Builder::own_thread`]). So do nodes that
-//! outlive the runtimes in which they are used, such as a `static` in tests.
+//! **A connection stands still with its runtime.** Where several current-thread runtimes share
+//! nodes (as the workers of actix-web do), one that blocks or is not driven delays the calls of all
+//! others: give the nodes a multi-threaded runtime, or a thread of their own
+//! ([`Builder::own_thread`]). So do nodes that outlive the runtimes in which they are used, such as
+//! a `static` in tests.
 //!
 //! # Features
 //!

@@ -35,8 +35,8 @@ impl SimClient {
 
     /// Kills the process, as `kill -9` does: none of its tasks ever runs again.
     ///
-    /// Requests that have left are still executed. A process that starts again is a new client, with a
-    /// manager of its own.
+    /// Requests that have left are still executed. A process that starts again is a new client,
+    /// with a manager of its own.
     pub fn kill(&self) {
         self.world.kill(self.id);
     }

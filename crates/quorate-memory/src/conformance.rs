@@ -1,7 +1,7 @@
 //! The contracts of [`LockBackend`] and [`Runtime`] as code.
 //!
-//! Run [`backend`] on every backend, against a [`Testbed`], and [`runtime`] on every runtime. Each case
-//! is named after the property that it checks. A new version may add cases.
+//! Run [`backend`] on every backend, against a [`Testbed`], and [`runtime`] on every runtime. Each
+//! case is named after the property that it checks. A new version may add cases.
 //!
 //! ```
 //! use quorate_memory::{MemoryNode, Sim, conformance};
@@ -66,12 +66,12 @@ pub trait Testbed: Sync {
         true
     }
 
-    /// Puts a value without a ttl that is not a string at a key (`LPUSH key x`). Called only if the store
-    /// [has such values](Self::has_other_values).
+    /// Puts a value without a ttl that is not a string at a key (`LPUSH key x`). Called only if the
+    /// store [has such values](Self::has_other_values).
     async fn put_list(&self, _key: &[u8]) {}
 
-    /// Ends the node's process and starts it again with its data. Returns `false` if that cannot be done;
-    /// then nothing that follows from it is checked.
+    /// Ends the node's process and starts it again with its data. Returns `false` if that cannot be
+    /// done; then nothing that follows from it is checked.
     async fn restart(&self) -> bool {
         false
     }

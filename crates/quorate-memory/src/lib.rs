@@ -1,9 +1,9 @@
 //! In-memory nodes and a virtual clock: tests of locking code without a server.
 //!
 //! [`MemoryNode`] replies as a Redis node does and can be made to fail. [`Sim`] is a
-//! [`Runtime`](quorate_core::Runtime) in which waiting takes no time, and in which two runs with the
-//! same seed are the same. The locks are the real ones. [`conformance`] holds the contracts of backends
-//! and runtimes as code.
+//! [`Runtime`](quorate_core::Runtime) in which waiting takes no time, and in which two runs with
+//! the same seed are the same. The locks are the real ones. [`conformance`] holds the contracts of
+//! backends and runtimes as code.
 //!
 //! ```
 //! use std::time::Duration;

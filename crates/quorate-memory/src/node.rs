@@ -38,9 +38,9 @@ use self::process::{Process, new_id};
 /// [`unordered`](Self::unordered), each request goes by itself, and [rules](Rule) that delay put
 /// them into another order.
 ///
-/// A request or reply that a rule loses leaves its call unanswered. The node keeps that call until it is
-/// given up: a call that is dropped would be answered as lost. Replies name the server's id without being
-/// asked, unless the handle lacks [`Capabilities::SERVER_ID`].
+/// A request or reply that a rule loses leaves its call unanswered. The node keeps that call until
+/// it is given up: a call that is dropped would be answered as lost. Replies name the server's id
+/// without being asked, unless the handle lacks [`Capabilities::SERVER_ID`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -101,7 +101,8 @@ impl MemoryNode {
         }
     }
 
-    /// The same node as a client with client tracking uses it: a lease hears at once that its key was written.
+    /// The same node as a client with client tracking uses it: a lease hears at once that its key
+    /// was written.
     #[must_use]
     pub fn pushing(&self) -> Self {
         Self { capabilities: self.capabilities | Capabilities::PUSH, ..self.clone() }
@@ -112,7 +113,8 @@ impl MemoryNode {
         (1..=count).map(|number| Self::new(format!("memory-{number}"), runtime.clone())).collect()
     }
 
-    /// The same node as `client` uses it, over a connection of its own. Rules for that client apply.
+    /// The same node as `client` uses it, over a connection of its own. Rules for that client
+    /// apply.
     ///
     /// While the client is paused, it handles no reply and no push.
     #[must_use]
@@ -126,15 +128,15 @@ impl MemoryNode {
         Self { capabilities: self.capabilities.without(capabilities), ..self.clone() }
     }
 
-    /// The same node where the server lacks, or forbids, what the backend was built for: a call that needs one of
-    /// `capabilities` is not sent, as over a connection that knows so.
+    /// The same node where the server lacks, or forbids, what the backend was built for: a call
+    /// that needs one of `capabilities` is not sent, as over a connection that knows so.
     #[must_use]
     pub fn lacking(&self, capabilities: Capabilities) -> Self {
         Self { lacks: self.lacks | capabilities, ..self.clone() }
     }
 
-    /// The same node over a connection that the first call makes, which takes `takes`. A connect fails after `limit`: its
-    /// calls are not sent, and the next call connects again.
+    /// The same node over a connection that the first call makes, which takes `takes`. A connect
+    /// fails after `limit`: its calls are not sent, and the next call connects again.
     #[must_use]
     pub fn connecting(&self, takes: Duration, limit: Duration) -> Self {
         let connect = Connect { takes, limit };
@@ -143,8 +145,8 @@ impl MemoryNode {
 
     /// The same node over a pool: calls take effect, and settle, in any order.
     ///
-    /// [`Reorder`](crate::Effect::Reorder) and [`Duplicate`](crate::Effect::Duplicate) act on such a
-    /// node only.
+    /// [`Reorder`](crate::Effect::Reorder) and [`Duplicate`](crate::Effect::Duplicate) act on such
+    /// a node only.
     #[must_use]
     pub fn unordered(&self) -> Self {
         self.without(Capabilities::ORDERED)
@@ -204,7 +206,8 @@ impl MemoryNode {
         self.heal();
     }
 
-    /// Fails over to a replica that has the data of the last [`save`](Self::save), and back. The process goes on.
+    /// Fails over to a replica that has the data of the last [`save`](Self::save), and back. The
+    /// process goes on.
     pub fn fail_over_and_back(&self) {
         let mut state = self.process.lock();
         state.store = state.snapshot.clone();
@@ -215,7 +218,8 @@ impl MemoryNode {
         self.process.push(state, watches, leases);
     }
 
-    /// Pushes to each lease that is registered, though nothing has changed: as a server with a full tracking table does.
+    /// Pushes to each lease that is registered, though nothing has changed: as a server with a full
+    /// tracking table does.
     pub fn push_for_nothing(&self) {
         let mut state = self.process.lock();
         let leases = state.watches.take_leases(|_, _| true);
@@ -259,7 +263,8 @@ impl MemoryNode {
         self.change(|store| store.put(key.as_ref(), value, Some(end)));
     }
 
-    /// Calls `observe` with everything that happens here from now on, in place of the observer before.
+    /// Calls `observe` with everything that happens here from now on, in place of the observer
+    /// before.
     ///
     /// The node is locked meanwhile: the observer must not call it.
     pub fn observe(&self, observe: impl Fn(Observed<'_>) + Send + Sync + 'static) {
@@ -285,9 +290,9 @@ impl MemoryNode {
 
     /// The keys that are there, sorted.
     ///
-    /// Also those of wait queues (`KEY:quorate:…`), of fencing and of the restart guard (`quorate:…`). A
-    /// guard that was dropped releases its keys in the background: [`Sim::advance`](crate::Sim::advance)
-    /// first.
+    /// Also those of wait queues (`KEY:quorate:…`), of fencing and of the restart guard
+    /// (`quorate:…`). A guard that was dropped releases its keys in the background:
+    /// [`Sim::advance`](crate::Sim::advance) first.
     #[must_use]
     pub fn keys(&self) -> Vec<Vec<u8>> {
         self.look(Store::keys)

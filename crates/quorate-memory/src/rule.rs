@@ -42,8 +42,8 @@ pub enum Operation {
     Raise,
     /// A release.
     Release,
-    /// A look at the keys of a lock that is held, and the push to a lease. What a rule does to replies, it does to
-    /// the push.
+    /// A look at the keys of a lock that is held, and the push to a lease. What a rule does to
+    /// replies, it does to the push.
     Look,
     /// An inspection.
     Inspect,

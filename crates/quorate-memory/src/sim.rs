@@ -21,12 +21,12 @@ const MOST_TIMERS: u32 = 100_000;
 
 /// A simulated world: a virtual clock, an executor and a source of randomness.
 ///
-/// Time stands still while anything can run, and then jumps to the next timer: ten minutes of waiting
-/// take no time. Clones are handles of the same world, and each is the [`Runtime`] to build a manager
-/// with. [`client`](Self::client) makes a process with a clock of its own.
+/// Time stands still while anything can run, and then jumps to the next timer: ten minutes of
+/// waiting take no time. Clones are handles of the same world, and each is the [`Runtime`] to build
+/// a manager with. [`client`](Self::client) makes a process with a clock of its own.
 ///
-/// Everything runs on the thread that calls [`block_on`](Self::block_on), [`settle`](Self::settle) or
-/// [`advance`](Self::advance). Call them from one thread at a time.
+/// Everything runs on the thread that calls [`block_on`](Self::block_on), [`settle`](Self::settle)
+/// or [`advance`](Self::advance). Call them from one thread at a time.
 #[derive(Clone)]
 pub struct Sim {
     world: Arc<World>,
@@ -41,8 +41,8 @@ impl Sim {
 
     /// The same with a scheduler that draws the next ready task at random.
     ///
-    /// The order follows from `seed` as well. Some tasks are drawn rarely, and so run last. Timers of
-    /// the same time wake their tasks together.
+    /// The order follows from `seed` as well. Some tasks are drawn rarely, and so run last. Timers
+    /// of the same time wake their tasks together.
     #[must_use]
     pub fn shuffled(seed: u64) -> Self {
         Self { world: Arc::new(World::new(seed, true)) }
@@ -72,8 +72,9 @@ impl Sim {
 
     /// Runs `future`, and all spawned tasks, until `future` is done.
     ///
-    /// Tasks that are not done by then go on in the next call; [`settle`](Self::settle) runs them to
-    /// their end. To run several futures at once, join them: they need be neither `Send` nor `'static`.
+    /// Tasks that are not done by then go on in the next call; [`settle`](Self::settle) runs them
+    /// to their end. To run several futures at once, join them: they need be neither `Send` nor
+    /// `'static`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -164,8 +165,8 @@ impl Sim {
 
     /// Ends the world: drops every task and every timer.
     ///
-    /// Tasks hold handles of their world. So a world with a task that never ends is kept in memory until
-    /// this is called.
+    /// Tasks hold handles of their world. So a world with a task that never ends is kept in memory
+    /// until this is called.
     pub fn end(&self) {
         self.world.end();
     }

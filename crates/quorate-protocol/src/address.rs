@@ -41,7 +41,8 @@ impl ConnectError {
         Self::InvalidAddress { address: without_secrets(address), reason: reason.to_owned() }
     }
 
-    /// The error of a user without a password: clients leave such a user out, and commands would run as another one.
+    /// The error of a user without a password: clients leave such a user out, and commands would
+    /// run as another one.
     #[must_use]
     pub fn no_password(address: &str) -> Self {
         Self::invalid(address, "a user needs a password; any will do for nopass")
@@ -100,7 +101,8 @@ impl Scheme {
     }
 }
 
-/// Whether a text without a scheme looks like a host with its domain or its port: a password may stand where addresses belong.
+/// Whether a text without a scheme looks like a host with its domain or its port: a password may
+/// stand where addresses belong.
 fn is_place(text: &str) -> bool {
     let is_of_place = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_[]/@".contains(&byte);
     text.len() < 256 && text.contains(['.', ':']) && text.bytes().all(is_of_place)

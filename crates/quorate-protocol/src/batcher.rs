@@ -1,9 +1,11 @@
-//! One task per node and purpose: it makes one connection after the other, and sends what is queued as pipelines.
+//! One task per node and purpose: it makes one connection after the other, and sends what is queued
+//! as pipelines.
 //!
-//! [`Batcher::begin`] queues a call. The task connects at the first call, takes what is queued, at most 64
-//! commands and 64 KiB, and hands it to the client by one poll of [`Connection::send`]. It answers the calls
-//! when the replies are there. At most four pipelines are in flight. If only one were allowed, the undo would wait
-//! in the queue until a slow node had answered the acquire, and would be lost if the program ended (C8).
+//! [`Batcher::begin`] queues a call. The task connects at the first call, takes what is queued, at
+//! most 64 commands and 64 KiB, and hands it to the client by one poll of [`Connection::send`]. It
+//! answers the calls when the replies are there. At most four pipelines are in flight. If only one
+//! were allowed, the undo would wait in the queue until a slow node had answered the acquire, and
+//! would be lost if the program ended (C8).
 //!
 //! # One script for many
 //!
@@ -20,14 +22,16 @@
 //!
 //! # What a failure means
 //!
-//! - *Not sent*: refused at the begin, since the queue of acquires is full or the task backs off; or still
-//!   queued when no connection could be made, when a connection ended without any reply, or when the
-//!   runtime ended.
-//! - *Lost*: handed to the client before the connection or the runtime ended, even if no reply ever came.
+//! - *Not sent*: refused at the begin, since the queue of acquires is full or the task backs off;
+//!   or still queued when no connection could be made, when a connection ended without any reply,
+//!   or when the runtime ended.
+//! - *Lost*: handed to the client before the connection or the runtime ended, even if no reply ever
+//!   came.
 //!
 //! What is queued when a connection with replies ends leaves over the next one, in order.
 //!
-//! While it backs off after a failed connect, the task refuses calls with the reason of that failure.
+//! While it backs off after a failed connect, the task refuses calls with the reason of that
+//! failure.
 
 mod queue;
 mod serving;
@@ -90,8 +94,8 @@ impl<D: Dial> Batcher<D> {
     pub(crate) fn begin(&self, call: Call) -> Result<(), NotSent> {
         if !self.shared.queue.push(call)? {
             let running = Running(Arc::clone(&self.shared));
-            // Where there is no runtime, the task is dropped at once and refuses what is queued. A task that had
-            // spent its budget would be stopped before the hand-over.
+            // Where there is no runtime, the task is dropped at once and refuses what is queued. A
+            // task that had spent its budget would be stopped before the hand-over.
             self.shared.runtime.spawn(Box::pin(unconstrained(run(running))));
         }
         Ok(())

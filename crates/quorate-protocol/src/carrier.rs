@@ -11,7 +11,8 @@ pub trait Carrier: fmt::Debug + Send + Sync + 'static {
     /// What errors and events call the node: its address without secrets (A6).
     fn name(&self) -> Cow<'_, str>;
 
-    /// Which of [`Capabilities::ORDERED`], [`Capabilities::WATCH`] and [`Capabilities::PUSH`] it has.
+    /// Which of [`Capabilities::ORDERED`], [`Capabilities::WATCH`] and [`Capabilities::PUSH`] it
+    /// has.
     fn capabilities(&self) -> Capabilities;
 
     /// How long a connect may take.

@@ -15,8 +15,8 @@ use crate::value::{Push, Value, no_reply, read};
 /// How long no reply has come when [`Dial::has_moved`] is asked, and between two questions.
 pub const SILENT: Duration = Duration::from_millis(500);
 
-/// How old a connection is at least before the word of its server that it is a replica, or that it releases nothing, ends
-/// it: else a node that stays so would get a new connection with each call.
+/// How old a connection is at least before the word of its server that it is a replica, or that it
+/// releases nothing, ends it: else a node that stays so would get a new connection with each call.
 pub const LEAST_LIFE: Duration = Duration::from_secs(1);
 
 /// Makes one connection, and the next one after it has ended.
@@ -35,9 +35,9 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
 
     /// Makes a connection, once: a failure is reported and not retried here.
     ///
-    /// It selects the database, logs in, and uses RESP3 where the server has it. `push` is called with
-    /// each invalidation message and at the end of the connection. On RESP2 it is never called, and
-    /// nothing can be watched.
+    /// It selects the database, logs in, and uses RESP3 where the server has it. `push` is called
+    /// with each invalidation message and at the end of the connection. On RESP2 it is never
+    /// called, and nothing can be watched.
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether the node can become another server, as the primary of a group. Then [`has_moved`](Self::has_moved) is asked
-    /// while a connection is silent.
+    /// Whether the node can become another server, as the primary of a group. Then
+    /// [`has_moved`](Self::has_moved) is asked while a connection is silent.
     fn can_move(&self) -> bool {
         false
     }
@@ -85,17 +85,18 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
 
 /// One connection. It never reconnects (C3, C6).
 ///
-/// A command that was given up must not leave after a reconnect: it could set a key after the release
-/// that undoes it.
+/// A command that was given up must not leave after a reconnect: it could set a key after the
+/// release that undoes it.
 pub trait Connection: Send + Sync + 'static {
     /// A command in the form of this client; [`Parts`](crate::Parts) if it has none.
     type Command: Command;
 
     /// Sends commands as one pipeline, and returns what came back for each, in order.
     ///
-    /// The **first poll** hands all commands to the client, behind those of every earlier first poll.
-    /// The future ends when the last reply has arrived or the connection has ended, and never by a
-    /// timeout. An error is [not sent](BackendError::not_sent) only if its command can never leave.
+    /// The **first poll** hands all commands to the client, behind those of every earlier first
+    /// poll. The future ends when the last reply has arrived or the connection has ended, and never
+    /// by a timeout. An error is [not sent](BackendError::not_sent) only if its command can never
+    /// leave.
     ///
     /// # Errors
     ///
@@ -125,11 +126,12 @@ pub trait Connection: Send + Sync + 'static {
         async { read(self.send(vec![command]).await.pop().unwrap_or_else(no_reply)) }
     }
 
-    /// Whether the connection has ended. Once true, it stays true, and every [`send`](Self::send) ends.
+    /// Whether the connection has ended. Once true, it stays true, and every [`send`](Self::send)
+    /// ends.
     fn is_closed(&self) -> bool;
 
-    /// Whether what the server pushes arrives. On RESP2 it does not, and nothing can be watched, though
-    /// the server accepts client tracking.
+    /// Whether what the server pushes arrives. On RESP2 it does not, and nothing can be watched,
+    /// though the server accepts client tracking.
     fn receives_pushes(&self) -> bool {
         true
     }

@@ -4,12 +4,14 @@ use std::borrow::Cow;
 
 use quorate_core::{BackendError, BackendErrorKind as Kind};
 
-/// The error of a call that was answered with this error reply. Its first word (`READONLY …`) decides the kind; after `ERR` and `QUORATEINFO`, the text behind it does.
+/// The error of a call that was answered with this error reply. Its first word (`READONLY …`)
+/// decides the kind; after `ERR` and `QUORATEINFO`, the text behind it does.
 ///
 /// A `WRONGTYPE` has one text, whichever command or script found it.
 ///
-/// Two parts of the reply are removed: the arguments of the command, since they may contain the token or a
-/// password, and the position in a script that Redis 6 adds, so that all versions give the same text.
+/// Two parts of the reply are removed: the arguments of the command, since they may contain the
+/// token or a password, and the position in a script that Redis 6 adds, so that all versions give
+/// the same text.
 #[must_use]
 pub fn error_of_reply(reply: &str) -> BackendError {
     let text = reply.split(", with args beginning with").next().unwrap_or_default();
@@ -21,13 +23,15 @@ pub fn error_of_reply(reply: &str) -> BackendError {
     if kind == Kind::WrongType {
         return BackendError::new(kind, FOREIGN);
     }
-    // The words are those of Redis 6 to 8 and Valkey, to a client and to a script; a user's name has no spaces.
+    // The words are those of Redis 6 to 8 and Valkey, to a client and to a script; a user's name
+    // has no spaces.
     let is_of_key = ["to access", "can't access"].iter().any(|phrase| text.contains(phrase));
     let error = BackendError::new(kind, text);
     if is_of_key { error.particular() } else { error }
 }
 
-/// Whether a connection failed because the server has no `HELLO`, or not RESP3: one before version 6, or a proxy.
+/// Whether a connection failed because the server has no `HELLO`, or not RESP3: one before version
+/// 6, or a proxy.
 ///
 /// Valkey 9 asks for the login before it looks for the command, so `NOAUTH` may mean that, too.
 #[must_use]
@@ -92,8 +96,8 @@ pub(crate) fn speaks_no_tls() -> BackendError {
     BackendError::new(Kind::Tls, "the server speaks no TLS here: write redis:// for rediss://")
 }
 
-/// The text of a connection that ended without any reply: a server that turns a client away hangs up at once, and its
-/// reason may get lost.
+/// The text of a connection that ended without any reply: a server that turns a client away hangs
+/// up at once, and its reason may get lost.
 pub const HUNG_UP: &str = "the node closed the connection before it replied to anything: it may be at maxclients or in \
                            protected mode, expect TLS, or be no Redis";
 

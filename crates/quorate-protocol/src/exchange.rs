@@ -39,8 +39,8 @@ pub async fn exchange_list<D: Dial>(
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped after its first poll, the command may or may not be executed, and the reply may still
-/// come. So the connection is to be closed then.
+/// If the future is dropped after its first poll, the command may or may not be executed, and the
+/// reply may still come. So the connection is to be closed then.
 pub async fn exchange(
     connection: &impl Connection,
     features: &mut Features,

@@ -22,7 +22,8 @@ pub struct Features {
     pub(crate) scripts: Result<By, BackendError>,
     /// The server id; `None` if the server has none, or does not say.
     pub(crate) server: Option<Arc<str>>,
-    /// Whether a `SET` that sets nothing replies with the value that is there: the handshake has seen it.
+    /// Whether a `SET` that sets nothing replies with the value that is there: the handshake has
+    /// seen it.
     pub(crate) names_holder: bool,
     /// Why the node has no vote: it is a replica that accepts writes (one that does not says so at
     /// each write), or cannot be of its group.
@@ -31,7 +32,8 @@ pub struct Features {
     pub(crate) membership: Option<Arc<Membership>>,
     /// Whether the server has loaded the scripts that run while its memory is full.
     pub(crate) runs_when_full: bool,
-    /// Whether the connection has client tracking, so that the server pushes changes of keys that were read.
+    /// Whether the connection has client tracking, so that the server pushes changes of keys that
+    /// were read.
     pub(crate) tracks: bool,
     /// Whether a call may ask whether others wait: the user has not been refused it.
     pub(crate) may_ask: bool,
@@ -66,8 +68,8 @@ impl Features {
         }
     }
 
-    /// Whether the user may not release or extend any more. The connection is of no use then: the next handshake says what
-    /// the user may do.
+    /// Whether the user may not release or extend any more. The connection is of no use then: the
+    /// next handshake says what the user may do.
     #[must_use]
     pub const fn is_denied(&self) -> bool {
         self.denied.is_some()
@@ -110,8 +112,8 @@ impl Features {
         self.lacks.iter().find(|(lacking, _)| *lacking == kind).map(|(_, error)| error)
     }
 
-    /// Remembers a lack, but for operations of a lease: a permission that is granted again has to be noticed while
-    /// a lock is held. Without that permission nothing is acquired.
+    /// Remembers a lack, but for operations of a lease: a permission that is granted again has to
+    /// be noticed while a lock is held. Without that permission nothing is acquired.
     pub(crate) fn note_lack(&mut self, operation: &Operation, error: &BackendError) {
         let frees = matches!(operation, Operation::Release(..) | Operation::Extend(..));
         if frees && error.is_lack() {
@@ -144,7 +146,8 @@ impl Features {
         }
     }
 
-    /// The compare-and-delete was refused. A key that the user may not access says nothing of other keys.
+    /// The compare-and-delete was refused. A key that the user may not access says nothing of other
+    /// keys.
     pub(crate) fn note_refusal_of_compare_and_delete(&mut self, error: &BackendError) {
         if error.is_lack() && self.scripts.is_ok() {
             self.compare_and_delete = None;
@@ -195,14 +198,16 @@ pub(crate) fn writable_replica(reply: &Value) -> Option<BackendError> {
     })
 }
 
-/// Whether the reply to `INFO server` is that of a server with `SET … NX … GET`: Redis 7 and Valkey.
+/// Whether the reply to `INFO server` is that of a server with `SET … NX … GET`: Redis 7 and
+/// Valkey.
 pub(crate) fn has_set_nx_get(reply: &Value) -> bool {
     let Value::Text(info) = reply else { return false };
     let version = field(info, "redis_version").and_then(|version| version.split('.').next());
     version.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 7)
 }
 
-/// Whether the reply to `INFO server` names no other product than Redis and Valkey, as that of many a compatible server does.
+/// Whether the reply to `INFO server` names no other product than Redis and Valkey, as that of many
+/// a compatible server does.
 pub(crate) fn is_redis_or_valkey(reply: &Value) -> bool {
     let Value::Text(info) = reply else { return false };
     let lines = info.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());

@@ -1,4 +1,5 @@
-//! The first pipeline of a connection: it loads the scripts, and finds out what the server has and allows.
+//! The first pipeline of a connection: it loads the scripts, and finds out what the server has and
+//! allows.
 
 use quorate_core::backend::ListTask;
 use quorate_core::runtime::os_random;
@@ -22,13 +23,14 @@ pub(crate) enum Purpose {
     Watches,
 }
 
-/// Calls GET, DEL, PTTL and PEXPIRE. Returns 1, or the errors with the names of the commands in front.
+/// Calls GET, DEL, PTTL and PEXPIRE. Returns 1, or the errors with the names of the commands in
+/// front.
 ///
 /// The release script alone would not get beyond its GET on a key that does not exist.
 static PROBE: Script = script!("probe");
 
-/// The beginning of a key that no other connection has. It is gone when the handshake is over, or a millisecond later;
-/// where the connection ends in between, after a second.
+/// The beginning of a key that no other connection has. It is gone when the handshake is over, or a
+/// millisecond later; where the connection ends in between, after a second.
 const KEY: &str = "quorate:probe";
 
 /// Makes a new connection ready, and finds out what its server has and allows, and what it says of
@@ -36,9 +38,9 @@ const KEY: &str = "quorate:probe";
 ///
 /// # Errors
 ///
-/// The connection is of no use: no user is logged in, the server is loading its data, or keys could be set and
-/// never released. Then the error names the missing permission, and no key of a lock was set. Or the connection ended, or
-/// a reply makes no sense.
+/// The connection is of no use: no user is logged in, the server is loading its data, or keys could
+/// be set and never released. Then the error names the missing permission, and no key of a lock was
+/// set. Or the connection ended, or a reply makes no sense.
 ///
 /// # Cancel safety
 ///
@@ -140,7 +142,8 @@ fn questions<C: Command>() -> Vec<C> {
     };
     let run = |by| PROBE.run::<C>(by, 1, key.len()).arg(&key);
     let delete = |how: CompareAndDelete| how.command(key.as_bytes(), key.as_bytes());
-    // A proxy, or a server that calls itself Redis 7, may reply nil to the second one, and a nil is a grant (Q4).
+    // A proxy, or a server that calls itself Redis 7, may reply nil to the second one, and a nil is
+    // a grant (Q4).
     let mut commands = vec![set("NX", 1_000).arg("GET"), set("NX", 1_000).arg("GET"), set("XX", 1)];
     commands.extend(loads(true));
     commands.extend([
@@ -216,7 +219,8 @@ fn answer(reply: Result<Value, BackendError>) -> Result<Result<Value, BackendErr
     }
 }
 
-/// What the probe found: a command that the user may not run. An error about the key proves nothing.
+/// What the probe found: a command that the user may not run. An error about the key proves
+/// nothing.
 fn probed(reply: &Value) -> Result<Result<(), BackendError>, BackendError> {
     let errors = match reply {
         Value::Int(1) => return Ok(Ok(())),

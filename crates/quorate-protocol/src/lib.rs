@@ -2,11 +2,12 @@
 //!
 //! A resource's key holds the token as a plain string with an expiry, set by
 //! `SET key token NX PX ttl`. All else is a compare-and-delete of the server, or a script that
-//! compares before it writes. So quorate excludes, and is excluded by, every other Redlock library on
-//! the same nodes. Other keys are stored only for fencing tokens, for the restart guard, and while a
-//! process waits.
+//! compares before it writes. So quorate excludes, and is excluded by, every other Redlock library
+//! on the same nodes. Other keys are stored only for fencing tokens, for the restart guard, and
+//! while a process waits.
 //!
-//! A client brings a [`Dial`] and a [`Connection`]. A [`RedisNode`] over them is a backend of `quorate-core`.
+//! A client brings a [`Dial`] and a [`Connection`]. A [`RedisNode`] over them is a backend of
+//! `quorate-core`.
 //!
 //! | floor | modules | what it is |
 //! |---|---|---|

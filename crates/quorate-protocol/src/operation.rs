@@ -1,12 +1,13 @@
 //! The operations of a node as values: what each sends, and what a reply to it means.
 //!
-//! Nothing here awaits anything. [`first`] gives the first command of an operation, and [`next`] says what
-//! follows a reply: another command, or the answer to the call.
+//! Nothing here awaits anything. [`first`] gives the first command of an operation, and [`next`]
+//! says what follows a reply: another command, or the answer to the call.
 //!
-//! What can set a key is one command: an acquire, a repair and a refresh. A second one could reach the node
-//! behind the release or the leave that undoes it (C3, W3). The `GET` after a refused `SET` only reads. So `NOSCRIPT` on such a command is *not sent*, and
-//! the scripts are loaded again for the next one. A release, an extension, a raise and a leave only change what
-//! is theirs, so `EVAL` may follow.
+//! What can set a key is one command: an acquire, a repair and a refresh. A second one could reach
+//! the node behind the release or the leave that undoes it (C3, W3). The `GET` after a refused
+//! `SET` only reads. So `NOSCRIPT` on such a command is *not sent*, and the scripts are loaded
+//! again for the next one. A release, an extension, a raise and a leave only change what is theirs,
+//! so `EVAL` may follow.
 
 mod acquire;
 mod acquire_script;
@@ -94,28 +95,31 @@ pub(crate) static SCRIPTS: [&Script; 22] = [
     &shared::GUARDED_ASKING,
 ];
 
-/// The scripts that store nothing which is not there already, once more for servers whose memory is full.
+/// The scripts that store nothing which is not there already, once more for servers whose memory is
+/// full.
 ///
-/// They begin with `#!lua flags=allow-oom`, which Redis 7 and Valkey know, and older servers refuse to load. With that line a server also
-/// refuses them as writes before it runs them: on a replica, without its least replicas, or with a failed save.
+/// They begin with `#!lua flags=allow-oom`, which Redis 7 and Valkey know, and older servers refuse
+/// to load. With that line a server also refuses them as writes before it runs them: on a replica,
+/// without its least replicas, or with a failed save.
 pub(crate) static WHEN_FULL: [&Script; 2] = [&shared::EXTEND_WHEN_FULL, &inspect::REVOKE_WHEN_FULL];
 
-/// Deletes the keys that are ours, or have the mark for our token (V9); 1 if all were. `ARGV` token. A key of another type is
-/// not ours.
+/// Deletes the keys that are ours, or have the mark for our token (V9); 1 if all were. `ARGV`
+/// token. A key of another type is not ours.
 static RELEASE: Script = script!("is_freed", "release");
 
 /// The same, and [looks into queues](queue::asked).
 static RELEASE_ASKING: Script = script!("is_freed", "has_waiters", "asking", "release", "asked");
 
-/// If all keys are ours, each lives for at least the ttl from now. `ARGV` token, ttl in ms. Returns 1, or what is at a key
-/// that is not ours: 0 for nothing.
+/// If all keys are ours, each lives for at least the ttl from now. `ARGV` token, ttl in ms. Returns
+/// 1, or what is at a key that is not ours: 0 for nothing.
 ///
-/// It never shortens (H2), and [`NO_TTL`] extends nothing. `PEXPIRE … GT` would need Redis 7. With client tracking, the last
-/// `GET` makes the server push the next change of the key; its own `PEXPIRE` had ended that.
+/// It never shortens (H2), and [`NO_TTL`] extends nothing. `PEXPIRE … GT` would need Redis 7. With
+/// client tracking, the last `GET` makes the server push the next change of the key; its own
+/// `PEXPIRE` had ended that.
 static EXTEND: Script = script!("has_readers", "held_at", "extend");
 
-/// With it, the script of an extension looks at several keys, for which a user needs no permission more. No key has less
-/// left, not even one without a ttl.
+/// With it, the script of an extension looks at several keys, for which a user needs no permission
+/// more. No key has less left, not even one without a ttl.
 const NO_TTL: &str = "-1";
 
 /// The first command, or the answer to an operation that this server cannot carry out.
@@ -185,7 +189,8 @@ pub(crate) fn next<C: Command>(
                 Err(_) => Step::Send(describe::info(), Form::Plain),
             }
         }
-        // A revoke may have put its mark in place of the token, and the command compares with one value.
+        // A revoke may have put its mark in place of the token, and the command compares with one
+        // value.
         (
             Operation::Release(_, ReleaseOptions { was_held: true, .. }),
             Form::CompareAndDelete,
@@ -255,8 +260,9 @@ fn after_error<C: Command>(
     }
 }
 
-/// The answer to a call whose connection ended before the reply to its next command, of this form. `None`: the form
-/// decides nothing. A call whose next command had not left begins again, with its first command.
+/// The answer to a call whose connection ended before the reply to its next command, of this form.
+/// `None`: the form decides nothing. A call whose next command had not left begins again, with its
+/// first command.
 pub(crate) fn end(form: Form, features: &Features) -> Option<CallResult> {
     // A node that has refused is not asked for the lock a second time (C6).
     (form == Form::Holder).then(|| Ok(named(acquire::refusal(&Value::Nil), features)))
@@ -375,7 +381,8 @@ fn voted(vote: Vote, features: &Features) -> CallReply {
     named(Reply::new(vote), features)
 }
 
-/// Says which server voted: whatever the form of its reply is, so that no refusal hides where a wait queue is.
+/// Says which server voted: whatever the form of its reply is, so that no refusal hides where a
+/// wait queue is.
 fn named(mut reply: Reply, features: &Features) -> CallReply {
     reply.server.clone_from(&features.server);
     reply.is_nameless = reply.server.is_none();

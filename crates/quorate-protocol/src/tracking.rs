@@ -1,7 +1,7 @@
 //! The watched keys of one connection with client tracking.
 //!
-//! A watch is registered **before** the key is read on that connection. So a change is pushed whenever
-//! it comes after the reply, and a push that comes before the reply is not missed.
+//! A watch is registered **before** the key is read on that connection. So a change is pushed
+//! whenever it comes after the reply, and a push that comes before the reply is not missed.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,8 +22,9 @@ pub(crate) struct Tracking {
 
 #[derive(Debug, Default)]
 struct Watches {
-    /// By the hash of the key and the sender. A sender whose key has the hash of another one hears of that for nothing, which
-    /// changes nothing (P1). A process renews many leases, and does not keep their names once more.
+    /// By the hash of the key and the sender. A sender whose key has the hash of another one hears
+    /// of that for nothing, which changes nothing (P1). A process renews many leases, and does not
+    /// keep their names once more.
     pushes: BTreeMap<(u64, usize), backend::Push>,
     hashes: RandomState,
     /// From so many pushes on, abandoned ones are forgotten.
@@ -31,7 +32,8 @@ struct Watches {
 }
 
 impl Tracking {
-    /// Registers the sender of `call`, unless it is registered for this key: it hears of the next message about it.
+    /// Registers the sender of `call`, unless it is registered for this key: it hears of the next
+    /// message about it.
     pub(crate) fn watch(&self, key: &[u8], call: &Call) {
         let mut watches = self.lock();
         let hash = watches.hashes.hash_one(key);
@@ -96,5 +98,6 @@ impl Tracking {
     }
 }
 
-/// A lease that has ended stays registered until there are more keys than this, and twice as many as were in use.
+/// A lease that has ended stays registered until there are more keys than this, and twice as many
+/// as were in use.
 const LEAST_CROWD: usize = 1024;

@@ -60,7 +60,8 @@ impl RedisConnection {
     pub(crate) fn of_user(connection: &MultiplexedConnection, features: &Known) -> Self {
         let mut connection = connection.clone();
         // The nearest to none that a clone can be given. Without it, a call would settle while its
-        // command can still be executed, and a release on another connection could overtake it (C3).
+        // command can still be executed, and a release on another connection could overtake it
+        // (C3).
         connection.set_response_timeout(Duration::MAX);
         Self { features: Arc::clone(features), ..Self::new(connection, false, Arc::default()) }
     }

@@ -44,15 +44,16 @@ pub struct RedisDial {
 /// - `rediss://…`, or `valkeys://`, with the feature `tls-rustls` or `tls-native-tls`; with
 ///   `#insecure` behind it, the certificate is not checked;
 /// - `redis+unix:///path[?db=..&user=..&pass=..]`, `valkey+unix://` or `unix://`;
-/// - `redis+sentinel://[[user]:password@]host[:port],…/GROUP[/database]`, the primary of a group that these
-///   [sentinels](crate::sentinel) know; `rediss+sentinel://…`, where the sentinels and the servers are reached over TLS; the
-///   same with `valkey`. The login is that of the servers. That of the sentinels, if they have one, is
-///   `?sentinel_username=..&sentinel_password=..`. The port is 26379 by default.
+/// - `redis+sentinel://[[user]:password@]host[:port],…/GROUP[/database]`, the primary of a group
+///   that these [sentinels](crate::sentinel) know; `rediss+sentinel://…`, where the sentinels and
+///   the servers are reached over TLS; the same with `valkey`. The login is that of the servers.
+///   That of the sentinels, if they have one, is `?sentinel_username=..&sentinel_password=..`. The
+///   port is 26379 by default.
 ///
 /// Characters that mean something in a URL are percent-encoded in users and passwords. A part that
-/// redis-rs would ignore is refused, such as `?db=3` of a host, or a user without a password (for one
-/// that is `nopass`, any password will do). So is a space before or after the URL. A `?protocol=`
-/// changes nothing: RESP3 is used where the server has it.
+/// redis-rs would ignore is refused, such as `?db=3` of a host, or a user without a password (for
+/// one that is `nopass`, any password will do). So is a space before or after the URL. A
+/// `?protocol=` changes nothing: RESP3 is used where the server has it.
 pub trait IntoDial {
     /// How to connect to the node. Does no I/O.
     ///
@@ -138,7 +139,8 @@ impl RedisDial {
         self
     }
 
-    /// Uses these certificates for TLS: to the server, or the servers of the group and its sentinels.
+    /// Uses these certificates for TLS: to the server, or the servers of the group and its
+    /// sentinels.
     ///
     /// # Errors
     ///
@@ -154,9 +156,9 @@ impl RedisDial {
 
     /// Makes a connection.
     ///
-    /// Of a group it leads to the first address that a sentinel names, and whose server says that it is a primary. Other
-    /// answers are not awaited: a silent sentinel costs no time. So it can lead to an old primary that lives on, if a sentinel
-    /// beside it has not heard of the failover.
+    /// Of a group it leads to the first address that a sentinel names, and whose server says that
+    /// it is a primary. Other answers are not awaited: a silent sentinel costs no time. So it can
+    /// lead to an old primary that lives on, if a sentinel beside it has not heard of the failover.
     async fn open(
         &self,
         push: impl Fn(Push) + Send + Sync + 'static,
@@ -179,7 +181,8 @@ impl RedisDial {
                         sentinel::check_role(&connection).await?;
                         Ok(connection)
                     };
-                    // A sentinel may name a primary that is gone. Then there is time to ask another one.
+                    // A sentinel may name a primary that is gone. Then there is time to ask another
+                    // one.
                     let opened = within(self.limit / 2, "connection", opening).await;
                     match opened.map_err(|error| sentinel::explain(error, &host)) {
                         Ok(connection) => return Ok(connection.of_primary(host, port)),
@@ -238,8 +241,9 @@ impl Dial for RedisDial {
         self.group.is_some()
     }
 
-    /// Whether more sentinels name another address than this one. A single sentinel may be cut off, and name the primary
-    /// of before; the end of a connection loses all that is in flight on it (C3).
+    /// Whether more sentinels name another address than this one. A single sentinel may be cut off,
+    /// and name the primary of before; the end of a connection loses all that is in flight on it
+    /// (C3).
     async fn has_moved(&self, connection: &RedisConnection) -> bool {
         let latest = self.latest();
         let Some(group) = &latest.as_ref().unwrap_or(self).group else { return false };

@@ -45,7 +45,8 @@ pub(crate) fn of_redis(error: &RedisError) -> BackendError {
         return refusal.with_source(error.clone());
     }
     let (kind, text) = match error.kind() {
-        // The text of such an error quotes what the peer sent, which may be an echo of a password (A6).
+        // The text of such an error quotes what the peer sent, which may be an echo of a password
+        // (A6).
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             let text = "the reply is not one of Redis";
             return BackendError::new(BackendErrorKind::Protocol, text);

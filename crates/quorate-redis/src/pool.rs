@@ -92,8 +92,8 @@ struct Source<M: ManageConnection> {
     failure: Mutex<Option<(Instant, BackendError)>>,
     /// When the group had another primary. No connection from before is used again.
     moved_at: sync::Mutex<Option<Instant>>,
-    /// Since when connections to a replica are counted, and how many there were. Not kept with each connection, since
-    /// those of a user's pool have no place for it.
+    /// Since when connections to a replica are counted, and how many there were. Not kept with each
+    /// connection, since those of a user's pool have no place for it.
     left: sync::Mutex<Option<(Instant, u32)>>,
     /// Of a user's pool, whose connections have no place for it.
     features: Known,
@@ -142,8 +142,8 @@ impl<M: ManageConnection> Lend for Source<M> {
 }
 
 impl<M: ManageConnection> Source<M> {
-    /// Whether a connection is over after an error of this kind: a reply may still come, or none is to be trusted, or
-    /// the address may lead to another server.
+    /// Whether a connection is over after an error of this kind: a reply may still come, or none is
+    /// to be trusted, or the address may lead to another server.
     fn ends(&self, kind: BackendErrorKind) -> bool {
         match kind {
             BackendErrorKind::Connection
@@ -154,8 +154,9 @@ impl<M: ManageConnection> Source<M> {
         }
     }
 
-    /// Whether a connection to a replica is over. Within [`LEAST_LIFE`], each connection of the pool can be so once:
-    /// else a node that stays a replica would get a new connection with each call.
+    /// Whether a connection to a replica is over. Within [`LEAST_LIFE`], each connection of the
+    /// pool can be so once: else a node that stays a replica would get a new connection with each
+    /// call.
     fn leaves_replica(&self) -> bool {
         let now = Instant::now();
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,8 +166,8 @@ impl<M: ManageConnection> Source<M> {
         count < self.pool.state().connections
     }
 
-    /// Awaits the reply to a call for as long as the limit says, for a second after the call was given up, and until the group
-    /// has another primary.
+    /// Awaits the reply to a call for as long as the limit says, for a second after the call was
+    /// given up, and until the group has another primary.
     async fn settle(&self, connection: &RedisConnection, call: &Call) -> CallResult {
         let given_up = async {
             call.given_up().await;
@@ -212,7 +213,8 @@ impl<M: ManageConnection> Source<M> {
 
     async fn perform(&self, connection: &RedisConnection, call: &Call) -> CallResult {
         let operation = call.operation();
-        // A user's pool replaces connections without notice, and the next one may lead to another server.
+        // A user's pool replaces connections without notice, and the next one may lead to another
+        // server.
         let asks_server = call.asks_server() || matches!(operation, Operation::ServerId);
         let is_fresh = asks_server && self.reads.dial.is_none();
         let found = known(connection.features()).clone().filter(|_| !is_fresh);
@@ -287,7 +289,8 @@ impl<M: ManageConnection> Source<M> {
         }
     }
 
-    /// Puts another connection in the place of one that is over. redis-rs' own manager would lend it again.
+    /// Puts another connection in the place of one that is over. redis-rs' own manager would lend
+    /// it again.
     async fn replace(&self, mut lent: Lent<M>) {
         for _ in 0..RETRIES {
             if let Ok(connection) = self.pool.dedicated_connection().await {
@@ -311,7 +314,8 @@ fn known(features: &Known) -> MutexGuard<'_, Option<Features>> {
     features.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long the reply to a call that was given up is awaited. With it, the connection goes back to the pool.
+/// How long the reply to a call that was given up is awaited. With it, the connection goes back to
+/// the pool.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// For how long a failed connect is not tried again.

@@ -18,8 +18,8 @@ pub(crate) struct Group {
     pub(crate) sentinels: Vec<Server>,
 }
 
-/// Splits the address of a group into that of its primary, which has the name of the group as its host, and those of its
-/// sentinels. `None` for any other address.
+/// Splits the address of a group into that of its primary, which has the name of the group as its
+/// host, and those of its sentinels. `None` for any other address.
 pub(crate) fn split(address: &str) -> Result<Option<(String, Vec<String>)>, ConnectError> {
     let (scheme, rest) = address.split_once("://").unwrap_or_default();
     let scheme = scheme.to_ascii_lowercase();
@@ -76,16 +76,17 @@ impl Group {
         Ok((Self { name: name.clone(), sentinels }, info))
     }
 
-    /// The name of a node: that of its group and of its first sentinel, since most groups are called the same, and its
-    /// database.
+    /// The name of a node: that of its group and of its first sentinel, since most groups are
+    /// called the same, and its database.
     pub(crate) fn node_name(&self, database: i64) -> String {
         let sentinel = self.sentinels.first().map_or("", |sentinel| &sentinel.name);
         let database = if database == 0 { String::new() } else { format!("/{database}") };
         format!("{}@{sentinel}{database}", self.name)
     }
 
-    /// The address of the primary as each sentinel knows it, with the place of the sentinel in the list, as they answer: one that is
-    /// silent delays none. Each has half of `limit`, since there is a primary to connect to.
+    /// The address of the primary as each sentinel knows it, with the place of the sentinel in the
+    /// list, as they answer: one that is silent delays none. Each has half of `limit`, since there
+    /// is a primary to connect to.
     pub(crate) fn primaries(
         &self,
         limit: Duration,
@@ -144,7 +145,8 @@ pub(crate) async fn check_role(connection: &RedisConnection) -> Result<(), Backe
     }
 }
 
-/// Says what to do if the certificate of the primary does not have the name that the sentinels know.
+/// Says what to do if the certificate of the primary does not have the name that the sentinels
+/// know.
 pub(crate) fn explain(error: BackendError, host: &str) -> BackendError {
     let text = error.to_string();
     // rustls, and OpenSSL.

@@ -97,7 +97,8 @@ impl Server {
             let login = info.redis_settings().clone().set_protocol(protocol);
             Client::open(info.clone().set_redis_settings(login)).map_err(|error| of_connect(&error))
         };
-        // A call stays pending as long as the node may execute it, and the caller has the deadlines.
+        // A call stays pending as long as the node may execute it, and the caller has the
+        // deadlines.
         let mut config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         if let Some(address) = address {
@@ -198,7 +199,8 @@ fn tcp_of(settings: &TcpSettings) -> TcpSettings {
     }
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     if settings.user_timeout().is_none() {
-        // The kernel of a node acknowledges for a process that is merely stopped, until its buffer is full.
+        // The kernel of a node acknowledges for a process that is merely stopped, until its buffer
+        // is full.
         settings = settings.set_user_timeout(Duration::from_secs(5));
     }
     settings

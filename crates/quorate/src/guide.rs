@@ -3,9 +3,10 @@
 //! To begin:
 //!
 //! - [`start`]: from nothing to the first lock, and to the first test of your code.
-//! - [`nodes`]: what matters first; which servers, clients, pools and permissions; a new password, Sentinel, TLS.
-//! - [`coming_from`]: what to write instead of other Redlock libraries, Redisson, ShedLock, Kubernetes' leader
-//!   election, etcd and Consul.
+//! - [`nodes`]: what matters first; which servers, clients, pools and permissions; a new password,
+//!   Sentinel, TLS.
+//! - [`coming_from`]: what to write instead of other Redlock libraries, Redisson, ShedLock,
+//!   Kubernetes' leader election, etcd and Consul.
 //!
 //! What to do with a lock:
 //!
@@ -15,13 +16,15 @@
 //! - [`sharing`]: readers hold a lock together; at most N holders at a time; one of several names.
 //! - [`shutting_down`]: SIGTERM, Kubernetes, axum, tasks.
 //! - [`errors`]: the meaning of each error, and the warning before a lease is lost.
-//! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended; SQL for them.
+//! - [`fencing`]: numbers with which a resource refuses a holder whose lock has ended; SQL for
+//!   them.
 //! - [`command`]: the command `quorate`, for cron jobs, deploy scripts and migrations.
 //! - [`testing`]: how to test code that uses quorate.
 //!
 //! To run it:
 //!
-//! - [`running_the_nodes`]: 3 a.m., persistence, the restart guard, restarts, upgrades, changing the nodes.
+//! - [`running_the_nodes`]: 3 a.m., persistence, the restart guard, restarts, upgrades, changing
+//!   the nodes.
 //! - [`operations`]: find the holder of a lock, free it, a readiness probe, alerts, log lines.
 //! - [`capacity`]: locks a second, memory and commands, beside other clients.
 //!
@@ -30,7 +33,8 @@
 //! - [`guarantees`]: each guarantee with the tests that show it.
 //! - [`limits`]: is Redlock safe; choosing a ttl; all limits and settings with numbers.
 
-/// Each page is in the documentation whatever features are on. Its examples are compiled with all of them.
+/// Each page is in the documentation whatever features are on. Its examples are compiled with all
+/// of them.
 macro_rules! pages {
     ($($name:ident: $path:literal,)*) => {$(
         #[cfg_attr(
@@ -131,7 +135,8 @@ mod tests {
         );
         row("longest time between two renewals", validities.map(|time| tenths(time / 3)));
         row("pause of the process that it bears", validities.map(|time| tenths(time - time / 3)));
-        // A try that began just before the nodes are back fails by its node timeout, and the next one has to be in time.
+        // A try that began just before the nodes are back fails by its node timeout, and the next
+        // one has to be in time.
         let bears = |validity: Duration, outage: Duration| {
             let renewal = Renewal::new(validity, validity / 3);
             let (start, valid_until) = (Instant::now(), Instant::now() + validity);

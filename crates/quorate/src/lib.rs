@@ -2,9 +2,9 @@
 //!
 //! # What a lock does
 //!
-//! A lock is acquired when more than half of the nodes have granted it; the others may be dead, hung or slow. It has a
-//! ttl, and is renewed while the work goes on. If it cannot be renewed, the work is stopped before another process can
-//! have the lock.
+//! A lock is acquired when more than half of the nodes have granted it; the others may be dead,
+//! hung or slow. It has a ttl, and is renewed while the work goes on. If it cannot be renewed, the
+//! work is stopped before another process can have the lock.
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "redis", feature = "tokio"))]
@@ -45,21 +45,22 @@
 //! | see who holds a lock; take it away | [`LockManager::inspect`], [`LockManager::revoke`]; their types: [`operators`] |
 //! | check the nodes; end cleanly | [`LockManager::check`], [`LockManager::close`] |
 //!
-//! A node that forgets a lock can grant it twice: let each node write to disk before it answers, or switch on
-//! [`LockManagerBuilder::restart_guard`]. The [`guide`] explains that and everything else. It is read in an hour.
+//! A node that forgets a lock can grant it twice: let each node write to disk before it answers, or
+//! switch on [`LockManagerBuilder::restart_guard`]. The [`guide`] explains that and everything
+//! else. It is read in an hour.
 //!
 //! # Features
 //!
-//! None is on by default: pick a runtime, `tokio` or `smol`, and a client, `redis`, `fred` or `memory`. All can be
-//! combined, except that at most one of the two TLS features may be on.
+//! None is on by default: pick a runtime, `tokio` or `smol`, and a client, `redis`, `fred` or
+//! `memory`. All can be combined, except that at most one of the two TLS features may be on.
 //!
 //! - `tokio`: `runtime::TokioRuntime`.
 //! - `smol`: `runtime::SmolRuntime`.
 //! - `redis`: nodes through redis-rs, each on a connection of its own or on a bb8 pool.
 //! - `fred`: nodes through fred.
 //! - `memory`: in-memory nodes, a virtual clock and conformance suites, for tests.
-//! - `tls-rustls` or `tls-native-tls`: `rediss://` addresses, for the clients that are chosen. With both,
-//!   redis-rs 1.8 loads no certificates of the system and trusts no node.
+//! - `tls-rustls` or `tls-native-tls`: `rediss://` addresses, for the clients that are chosen. With
+//!   both, redis-rs 1.8 loads no certificates of the system and trusts no node.
 //! - `unix-sockets`: unix sockets with fred; redis-rs has them anyway.
 //! - `tracing`: events of the life of a lock and of nodes that fail, see [`telemetry`].
 //! - `metrics`: waits, holds, votes and latency per node, see [`telemetry`].
@@ -83,15 +84,16 @@
 //! | … with a database | `unix:///path?db=…` | no, see below |
 //! | `redis+sentinel://[[user]:password@]host[:port],…/GROUP`, `rediss+sentinel://…`: the primary of a Sentinel group | yes | no |
 //!
-//! Where fred says no, its own `Config` can say it, except a Sentinel group: see `quorate_fred`. Both refuse the address
-//! of a cluster, an unknown scheme, a parameter that would be ignored, a space before or after the address, several
-//! addresses in one, and TLS without a feature for it.
+//! Where fred says no, its own `Config` can say it, except a Sentinel group: see `quorate_fred`.
+//! Both refuse the address of a cluster, an unknown scheme, a parameter that would be ignored, a
+//! space before or after the address, several addresses in one, and TLS without a feature for it.
 //!
-//! A node makes connections of its own: one, and a second one while this process waits for a lock whose queue the node
-//! keeps. `builder()` has a time limit for connecting (`connect_timeout`) and for a connection without replies
-//! (`reply_limit`), and puts connections on a thread that outlives the runtimes of tests or of actix-web
-//! (`own_thread`). `credentials` asks for the login of each new connection. Nodes over a bb8 pool are `redis::pooled` and
-//! `redis::from_pool`. `tls` of the builder of redis takes an authority and a client certificate of your own.
+//! A node makes connections of its own: one, and a second one while this process waits for a lock
+//! whose queue the node keeps. `builder()` has a time limit for connecting (`connect_timeout`) and
+//! for a connection without replies (`reply_limit`), and puts connections on a thread that outlives
+//! the runtimes of tests or of actix-web (`own_thread`). `credentials` asks for the login of each
+//! new connection. Nodes over a bb8 pool are `redis::pooled` and `redis::from_pool`. `tls` of the
+//! builder of redis takes an authority and a client certificate of your own.
 //!
 //! # Crates
 //!

@@ -10,8 +10,8 @@ use crate::cmd::{Cmd, Outcome, cargo, list, root, stem};
 const FOREIGN: &[&str] =
     &["tokio", "smol", "async-io", "async-executor", "redis", "fred", "bb8", "deadpool"];
 
-/// Compiles each published crate without features, with each alone, and with all, by clippy: code that only one
-/// combination uses is dead in the others.
+/// Compiles each published crate without features, with each alone, and with all, by clippy: code
+/// that only one combination uses is dead in the others.
 pub(crate) fn features() -> Outcome {
     need(&cargo(&["hack"]), "cargo-hack")?;
     let clippy =
@@ -19,7 +19,8 @@ pub(crate) fn features() -> Outcome {
     cargo(&clippy).args(&["--", "-D", "warnings"]).run()
 }
 
-/// Documents each published crate without features, and then everything with all of them. The guide is there in both.
+/// Documents each published crate without features, and then everything with all of them. The guide
+/// is there in both.
 pub(crate) fn docs() -> Outcome {
     need(&cargo(&["hack"]), "cargo-hack")?;
     let doc = |words: &[&str]| cargo(words).env("RUSTDOCFLAGS", "-D warnings").run();
@@ -79,8 +80,8 @@ pub(crate) fn need(tool: &Cmd, package: &str) -> Outcome {
 /// How many packages the first command of the README may build.
 const MOST_PACKAGES: usize = 60;
 
-/// Checks that the core without features needs no runtime and no client, that `quickstart` needs few packages, and that
-/// each crate is packed with its README and licences.
+/// Checks that the core without features needs no runtime and no client, that `quickstart` needs
+/// few packages, and that each crate is packed with its README and licences.
 pub(crate) fn check() -> Outcome {
     let first =
         cargo(&["tree", "--locked", "--edges", "normal,build", "--prefix", "none"]).read()?;

@@ -1,8 +1,8 @@
 //! Planted bugs: wrong ideas, each kept as a patch that a test must find.
 //!
-//! `tests/planted/NAME.patch` begins with a line `# IDEA: …` and lines `# TESTS: …`, which hold words for `cargo test`.
-//! The patches are applied one at a time to a copy of the tree, and one failing test is enough. A patch that does not
-//! apply or does not compile is an error.
+//! `tests/planted/NAME.patch` begins with a line `# IDEA: …` and lines `# TESTS: …`, which hold
+//! words for `cargo test`. The patches are applied one at a time to a copy of the tree, and one
+//! failing test is enough. A patch that does not apply or does not compile is an error.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -105,8 +105,8 @@ struct Tree {
 }
 
 impl Tree {
-    /// Copies all files that git does not ignore. Files that have not changed keep their time, so that
-    /// the same code is built no second time.
+    /// Copies all files that git does not ignore. Files that have not changed keep their time, so
+    /// that the same code is built no second time.
     fn copy() -> Outcome<Self> {
         let root = root()?;
         let path = root.join("target/planted/tree");

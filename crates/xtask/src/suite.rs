@@ -47,8 +47,8 @@ pub(crate) fn restarts() -> Outcome {
 
 /// Fuzzes each target for some seconds; all of them if none is named.
 ///
-/// What the search finds out stays in `target`. An input that breaks a promise is put beside the corpus of its
-/// target, where every test run replays it.
+/// What the search finds out stays in `target`. An input that breaks a promise is put beside the
+/// corpus of its target, where every test run replays it.
 pub(crate) fn fuzz(seconds: &str, targets: &[&str]) -> Outcome {
     const PLACE: &str = "tests/fuzz/__fuzz__";
     need(&Cmd::new(&["cargo-bolero"]), "cargo-bolero")?;
@@ -75,8 +75,8 @@ pub(crate) fn benches() -> Outcome {
     cargo(&["run", "--quiet", "--locked", "--package", "quorate-race"]).args(&quick).run()
 }
 
-/// The part of the simulated world that belongs to every change: other seeds each time. One that fails prints how
-/// to replay it.
+/// The part of the simulated world that belongs to every change: other seeds each time. One that
+/// fails prints how to replay it.
 pub(crate) fn seeds() -> Outcome {
     // Of forty bits, which can be typed.
     let from = (RandomState::new().hash_one(()) >> 24).to_string();

@@ -1,4 +1,5 @@
-//! Facts on pages that no compiler checks: features and their crates, versions, defaults, links, names of tests.
+//! Facts on pages that no compiler checks: features and their crates, versions, defaults, links,
+//! names of tests.
 //!
 //! The code in README.md is compiled elsewhere: the facade includes it as its documentation.
 
@@ -135,7 +136,8 @@ fn crates_of(feature: &str) -> Outcome<usize> {
     Ok(foreign.filter_map(|line| line.split(" (").next()).collect::<BTreeSet<_>>().len())
 }
 
-/// The lines that do not fit on a screen. A row of a table and the address of a link cannot be broken.
+/// The lines that do not fit on a screen. A row of a table and the address of a link cannot be
+/// broken.
 fn long_lines(page: &str) -> impl Iterator<Item = &str> {
     let is_whole = |line: &&str| {
         line.starts_with('|') || (line.starts_with('[') && line.contains("]: https://"))
@@ -183,8 +185,9 @@ fn code_spans(page: &str) -> impl Iterator<Item = &str> {
     page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
 }
 
-/// The paths in code spans that lead nowhere. A page names a file from wherever that reads best: the root, the crate, the
-/// page. So it is enough that some path of the repository, each of which stands between slashes, has the parts.
+/// The paths in code spans that lead nowhere. A page names a file from wherever that reads best:
+/// the root, the crate, the page. So it is enough that some path of the repository, each of which
+/// stands between slashes, has the parts.
 fn lost_paths<'a>(page: &'a str, paths: &'a [String]) -> impl Iterator<Item = &'a str> {
     let is_there = |parts: &str| {
         let parts = format!("/{}/", parts.trim_start_matches("../").trim_matches('/'));
@@ -228,7 +231,8 @@ fn wrong_pauses(how: &str, read: impl Fn(&str) -> String) -> Vec<String> {
     wrong
 }
 
-/// Names in code spans with two underscores or more that are in no source: those of tests, and texts such as metrics.
+/// Names in code spans with two underscores or more that are in no source: those of tests, and
+/// texts such as metrics.
 fn missing_names(guide: &str, code: &str) -> Vec<String> {
     let is_name = |span: &&str| {
         span.matches('_').count() > 1

@@ -8,9 +8,10 @@
 //!         the queues of all names in this process ─▶ the wait queue at the gate, which names a free one
 //! ```
 //!
-//! An attempt has the ticket of its name. After a lost round the attempt keeps the ticket until its undo allows the next
-//! attempt on that name. If the gate names one that a task here has or wants, the request enters the queue of that
-//! name, and goes on waiting at the gate as well. A request that has the ticket of a name waits for nothing.
+//! An attempt has the ticket of its name. After a lost round the attempt keeps the ticket until its
+//! undo allows the next attempt on that name. If the gate names one that a task here has or wants,
+//! the request enters the queue of that name, and goes on waiting at the gate as well. A request
+//! that has the ticket of a name waits for nothing.
 
 use std::future::pending;
 use std::mem::take;
@@ -119,7 +120,8 @@ impl Choosing<'_> {
         self.rounds.give_up(unasked, wait.filter(|_| is_last)).await
     }
 
-    /// Takes the ticket of the set. A request that waits for no holder goes on without it, if another has it.
+    /// Takes the ticket of the set. A request that waits for no holder goes on without it, if
+    /// another has it.
     async fn take_set_ticket(&mut self) -> Result<(), LockError> {
         let (rounds, set) = (&mut self.rounds, self.set);
         let taken = match rounds.wanted.waits() {
@@ -229,7 +231,8 @@ impl Choosing<'_> {
         taken
     }
 
-    /// Waits until the gate names a key that is free. A request that waits for no holder hears the gate once.
+    /// Waits until the gate names a key that is free. A request that waits for no holder hears the
+    /// gate once.
     async fn wait_at_gate(&self) {
         let rounds = &self.rounds;
         let Some(ticket) = &self.set_ticket else { return };

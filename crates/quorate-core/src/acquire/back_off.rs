@@ -12,7 +12,8 @@ use crate::cluster::Cluster;
 use crate::resource::Key;
 use crate::seam::backend::{CallReply, Capabilities, Operation};
 
-/// Waits for a random delay, or until a node says that `key` was written. `took`: the last of `lost` rounds.
+/// Waits for a random delay, or until a node says that `key` was written. `took`: the last of
+/// `lost` rounds.
 pub(super) async fn back_off(cluster: &Arc<Cluster>, key: &Key, lost: u32, took: Duration) {
     let delay = cluster.config.backoff.delay(lost, cluster.random());
     let delay = pin!(cluster.sleep(delay));

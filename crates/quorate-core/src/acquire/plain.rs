@@ -1,13 +1,16 @@
 //! A lock that waits until it is free. Read this first.
 //!
-//! The request takes a ticket for each of its keys, in sorted order, so that one task of this manager competes for a key at a
-//! time. Then it makes one attempt at the nodes after another, until one is won. Between two of them, and before the first if
-//! an earlier task of this manager waits there or other processes do (a word of the gate, a second old at most), it waits for its turn in
-//! the wait queue of its first key, which a node keeps. On a free lock it waits for its round alone.
+//! The request takes a ticket for each of its keys, in sorted order, so that one task of this
+//! manager competes for a key at a time. Then it makes one attempt at the nodes after another,
+//! until one is won. Between two of them, and before the first if an earlier task of this manager
+//! waits there or other processes do (a word of the gate, a second old at most), it waits for its
+//! turn in the wait queue of its first key, which a node keeps. On a free lock it waits for its
+//! round alone.
 //!
-//! While an attempt runs, it has the tickets. A win ends the wait at the gate; one that is still valid when the request hears
-//! of it keeps them until its releases are on their way (`Turn::give_on` says when each goes on); a loss gives them
-//! back to the request, which stays the first of its process.
+//! While an attempt runs, it has the tickets. A win ends the wait at the gate; one that is still
+//! valid when the request hears of it keeps them until its releases are on their way
+//! (`Turn::give_on` says when each goes on); a loss gives them back to the request, which stays the
+//! first of its process.
 
 use std::sync::Arc;
 
@@ -23,9 +26,9 @@ use crate::turns::tickets::{Inner, Ticket};
 ///
 /// # Cancel safety
 ///
-/// Dropping the future releases in the background what was acquired, and gives the tickets on: by `Rounds::drop`, before the
-/// first round by `Ticket::drop`, while it is queued in this process by that of `Taking`. With the last task of this manager
-/// the wait at the gate ends.
+/// Dropping the future releases in the background what was acquired, and gives the tickets on: by
+/// `Rounds::drop`, before the first round by `Ticket::drop`, while it is queued in this process by
+/// that of `Taking`. With the last task of this manager the wait at the gate ends.
 pub(super) async fn acquire(
     manager: &Arc<Inner>,
     wanted: &Wanted,
@@ -45,8 +48,8 @@ pub(super) async fn acquire(
     Err(give_up(&mut rounds).boxed().await)
 }
 
-/// Waits until the next attempt is worth making: at once, if none was lost and no other process waits. `false` at the
-/// deadline.
+/// Waits until the next attempt is worth making: at once, if none was lost and no other process
+/// waits. `false` at the deadline.
 async fn wait_for_turn(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
     if rounds.has_lost() || rounds.others_are_first() {
         rounds.note_awaited();
@@ -57,8 +60,9 @@ async fn wait_for_turn(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
     Ok(rounds.is_in_time())
 }
 
-/// After a random pause, so that requests that split the votes do not meet again, and once each node has said which server it
-/// is, waits in the queue at the node that keeps it, the *gate*. Without one, backs off (`acquire/back_off`).
+/// After a random pause, so that requests that split the votes do not meet again, and once each
+/// node has said which server it is, waits in the queue at the node that keeps it, the *gate*.
+/// Without one, backs off (`acquire/back_off`).
 async fn wait_at_gate(rounds: &Rounds<'_>) {
     rounds.await_undo_on_pools().await;
     rounds.pause_before_gate().await;
@@ -68,8 +72,8 @@ async fn wait_at_gate(rounds: &Rounds<'_>) {
     }
 }
 
-/// Ends the request without the lock: it is too late, or the nodes' errors are permanent. Leaves the queue at the gate, unless
-/// another task of this manager goes on there.
+/// Ends the request without the lock: it is too late, or the nodes' errors are permanent. Leaves
+/// the queue at the gate, unless another task of this manager goes on there.
 pub(super) async fn give_up(rounds: &mut Rounds<'_>) -> LockError {
     let ticket = rounds.turn.first();
     let wait = ticket.and_then(Ticket::wait);

@@ -1,5 +1,5 @@
-//! A reader: it competes at the nodes without a ticket, gives way to writers that wait, and waits together with other
-//! readers of its manager.
+//! A reader: it competes at the nodes without a ticket, gives way to writers that wait, and waits
+//! together with other readers of its manager.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -44,7 +44,8 @@ pub(super) async fn acquire(
                 let said = take(&mut rounds.turn);
                 gave_way = false;
                 note_writer(&rounds, said.waited_for());
-                // A node whose user may not look into the queue has not voted, and is not asked again.
+                // A node whose user may not look into the queue has not voted, and is not asked
+                // again.
                 let is_forbidden = rounds.cluster().nodes.count_of(Capabilities::QUEUE) < gates;
                 if is_forbidden {
                     rounds.forget_lost();
@@ -113,7 +114,8 @@ async fn wait_with_others(rounds: &Rounds<'_>, member: &mut Option<Member>) {
     rounds.back_off().await;
 }
 
-/// Gives the lock back if a writer waits (RW1), or if it has expired while the gate was awaited (T2).
+/// Gives the lock back if a writer waits (RW1), or if it has expired while the gate was awaited
+/// (T2).
 async fn give_back_to_writer(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
     let Some(attempt) = rounds.attempt.clone() else { return Ok(false) };
     let writer = writer(rounds, &attempt).await;
@@ -127,9 +129,9 @@ async fn give_back_to_writer(rounds: &mut Rounds<'_>) -> Result<bool, LockError>
     Ok(true)
 }
 
-/// The place of the first key for which a writer waits, as a node has answered with its vote. The gates are awaited for as
-/// long as the round took, and until each node has said which server it is, but for no longer than the round behind the
-/// deadline (RW1).
+/// The place of the first key for which a writer waits, as a node has answered with its vote. The
+/// gates are awaited for as long as the round took, and until each node has said which server it
+/// is, but for no longer than the round behind the deadline (RW1).
 async fn writer(rounds: &Rounds<'_>, attempt: &Arc<Attempt>) -> Option<usize> {
     let (cluster, took) = (rounds.cluster(), attempt.answers().waited());
     let last = rounds.deadline.map(|at| saturating_add(at.max(cluster.now()), took));

@@ -1,4 +1,5 @@
-//! Nodes that stay replicas: `READONLY` is permanent only then, since a failover passes through it (A4).
+//! Nodes that stay replicas: `READONLY` is permanent only then, since a failover passes through it
+//! (A4).
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,8 @@ const LASTING: Duration = Duration::from_secs(1);
 pub(super) struct Replicas(Vec<Option<Instant>>);
 
 impl Replicas {
-    /// Notes what the nodes answered in the round that was lost at `now`. The errors of nodes that stay replicas
-    /// become permanent.
+    /// Notes what the nodes answered in the round that was lost at `now`. The errors of nodes that
+    /// stay replicas become permanent.
     pub(super) fn note(&mut self, failure: QuorumFailure, now: Instant) -> QuorumFailure {
         self.0.resize(failure.nodes().len(), None);
         let nodes = failure.nodes().iter().cloned().zip(&mut self.0).map(|(mut node, since)| {
@@ -41,7 +42,8 @@ mod tests {
     use crate::error::NodeAnswer;
     use crate::seam::backend::BackendError;
 
-    /// A letter a node: `r` replied READONLY, `g` granted, `-` has not replied yet, `x` did not reply.
+    /// A letter a node: `r` replied READONLY, `g` granted, `-` has not replied yet, `x` did not
+    /// reply.
     fn round(answers: &str) -> QuorumFailure {
         let nodes = answers.chars().map(|letter| {
             let read_only = BackendError::new(BackendErrorKind::ReadOnly, "READONLY");

@@ -1,5 +1,5 @@
-//! The rounds of a request: what all loops have in common. `lost` is what follows from a round that was not won, and `split`
-//! what follows for a request that waits for no holder.
+//! The rounds of a request: what all loops have in common. `lost` is what follows from a round that
+//! was not won, and `split` what follows for a request that waits for no holder.
 
 mod lost;
 mod split;
@@ -23,8 +23,8 @@ use crate::seam::backend::Operation;
 use crate::turns::remote_wait::{Goal, RemoteWait};
 use crate::turns::tickets::{Inner, NoTicket, Ticket, Turn};
 
-/// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt gets the turn back, and
-/// releases (C5).
+/// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt
+/// gets the turn back, and releases (C5).
 pub(super) struct Rounds<'a> {
     pub(super) manager: &'a Arc<Inner>,
     pub(super) wanted: &'a Wanted,
@@ -100,7 +100,8 @@ impl<'a> Rounds<'a> {
         for key in &*self.wanted.keys {
             let ticket = self.take_ticket(key).await?;
             if !self.turn.is_over() {
-                // The wait of a task that wanted this key first, and gave up. This one waits at its own first key.
+                // The wait of a task that wanted this key first, and gave up. This one waits at its
+                // own first key.
                 ticket.cancel_wait();
             }
             self.turn.push(ticket);
@@ -138,7 +139,8 @@ impl<'a> Rounds<'a> {
         LockError::TooManyWaiters { key: name.clone(), most }
     }
 
-    /// Makes one attempt, which has the turn until it is lost. A contested round does not wait for slow nodes.
+    /// Makes one attempt, which has the turn until it is lost. A contested round does not wait for
+    /// slow nodes.
     pub(super) async fn run(&mut self, keys: Arc<[Key]>) -> Result<Round, LockError> {
         if self.has_lost() && self.late_answers_are_final() {
             return Ok(Round::Final);
@@ -212,7 +214,8 @@ impl<'a> Rounds<'a> {
         ticket.join_queue(&wanted.keys, goal, self.node_timeout, self.has_lost())
     }
 
-    /// On a pool the next attempt could overtake the undo of the last one, whose key would refuse it.
+    /// On a pool the next attempt could overtake the undo of the last one, whose key would refuse
+    /// it.
     pub(super) async fn await_undo_on_pools(&self) {
         if let (Some(attempt), false) = (&self.attempt, self.cluster().nodes.all_ordered()) {
             attempt.undone(self.node_timeout).await;
@@ -229,8 +232,9 @@ impl<'a> Rounds<'a> {
         self.learn_gates().await;
     }
 
-    /// Waits until each node has said which server it is, for at most a node timeout, and a first connect. Until then another process may take
-    /// another node for the gate. Where all have said so, no node is asked.
+    /// Waits until each node has said which server it is, for at most a node timeout, and a first
+    /// connect. Until then another process may take another node for the gate. Where all have said
+    /// so, no node is asked.
     pub(super) async fn learn_gates(&self) {
         let (cluster, now) = (self.cluster(), self.cluster().now());
         let unnamed = cluster.nodes.unnamed(self.node_timeout, now);
@@ -280,7 +284,8 @@ const MOST_ROUNDS: u32 = 10;
 /// How long a contested round goes on for slow nodes, in the first round.
 const LEAST_HASTE: Duration = Duration::from_millis(2);
 
-/// The same for the round behind `lost` others. It doubles, so that nodes that are all slow do not lose every round.
+/// The same for the round behind `lost` others. It doubles, so that nodes that are all slow do not
+/// lose every round.
 fn haste(lost: u32) -> Duration {
     LEAST_HASTE * (1 << lost.min(MOST_ROUNDS))
 }

@@ -84,8 +84,8 @@ impl Wanted {
         self.wishes.patience != Some(Duration::ZERO)
     }
 
-    /// When the request ends without the lock; `None` for never. One that waits for no holder has two node timeouts for
-    /// all its rounds, and the time that a first connect may take.
+    /// When the request ends without the lock; `None` for never. One that waits for no holder has
+    /// two node timeouts for all its rounds, and the time that a first connect may take.
     pub(super) fn deadline(&self, cluster: &Cluster, start: Instant) -> Option<Instant> {
         let config = &cluster.config;
         let timeout = match self.wishes.patience? {

@@ -1,21 +1,21 @@
 //! One attempt: the life of one token over all nodes, from the first acquire to the last release.
 //!
-//! A pure state machine. Replies, timeouts and the caller's wishes go in; calls and the next wake-up
-//! come out, and the results can be read. It has no clock, no randomness and no I/O.
+//! A pure state machine. Replies, timeouts and the caller's wishes go in; calls and the next
+//! wake-up come out, and the results can be read. It has no clock, no randomness and no I/O.
 //!
 //! ```text
 //! new ───▶ Acquiring ─▶ (Raising) ─▶ Held ⇄ Extending ─▶ (Lapsed) ─┬▶ Ending     releases
 //! adopt ─▶ Adopting ─────────────────┘    └─▶ Revoked ────▲         └▶ Detached   sends nothing
 //! ```
 //!
-//! Each of the phases before Ending may go there directly, except Adopting, which goes to Detached. In
-//! Lapsed the lease has ended, and the keys stay for the safety margin: their holder may stop late (H4).
-//! Ending and Detached are *quiescent* when nothing is in flight and no release is owed. When the last
-//! timer fires before that, Ending becomes Over, and Detached forgets its calls.
+//! Each of the phases before Ending may go there directly, except Adopting, which goes to Detached.
+//! In Lapsed the lease has ended, and the keys stay for the safety margin: their holder may stop
+//! late (H4). Ending and Detached are *quiescent* when nothing is in flight and no release is owed.
+//! When the last timer fires before that, Ending becomes Over, and Detached forgets its calls.
 //!
-//! An undo, a release, a dropped guard and a lost lease are one transition, `begin_release`: each node that
-//! was sent something which may set the key gets a release, also one that refused, and nothing but releases
-//! is sent from then on (H6).
+//! An undo, a release, a dropped guard and a lost lease are one transition, `begin_release`: each
+//! node that was sent something which may set the key gets a release, also one that refused, and
+//! nothing but releases is sent from then on (H6).
 //!
 //! # The end of the lease
 //!
@@ -33,15 +33,16 @@
 //!
 //! # A reply
 //!
-//! [`AttemptMachine::handle_reply`] removes the call, learns, votes, decides, and then goes on with that
-//! node. It decides before it sends, so that a reply that comes after the end of the lease sends no
-//! extension.
+//! [`AttemptMachine::handle_reply`] removes the call, learns, votes, decides, and then goes on with
+//! that node. It decides before it sends, so that a reply that comes after the end of the lease
+//! sends no extension.
 //!
 //! # A push
 //!
-//! A node that [pushes](Settings::pushing) says that a key was written, or may have been. That alone changes nothing
-//! (P1): the attempt looks at the node, and learns from the reply as from any other. In Revoked, more nodes than a quorum
-//! can spare have the mark of a revoke in place of the token: no extension can win, and the lease keeps the end that it has.
+//! A node that [pushes](Settings::pushing) says that a key was written, or may have been. That
+//! alone changes nothing (P1): the attempt looks at the node, and learns from the reply as from any
+//! other. In Revoked, more nodes than a quorum can spare have the mark of a revoke in place of the
+//! token: no extension can win, and the lease keeps the end that it has.
 //!
 //! # Delivery
 //!
@@ -77,8 +78,8 @@ use node::Purpose;
 pub use node::{Knowledge, Node, RoundVote};
 pub use settings::Settings;
 
-/// The life of one token over all nodes. `E` is the reason of a node that did not vote, `H` is what the reply of a node
-/// that refused says of the holder.
+/// The life of one token over all nodes. `E` is the reason of a node that did not vote, `H` is what
+/// the reply of a node that refused says of the holder.
 #[derive(Clone, Debug)]
 pub struct AttemptMachine<E, H = ()> {
     settings: Settings,
@@ -100,7 +101,8 @@ pub struct AttemptMachine<E, H = ()> {
     is_unlisted: bool,
     /// The nodes that push have been looked at for the first time.
     has_looked: bool,
-    /// The nodes whose release is in the client's own queue, and those whose release has left it late.
+    /// The nodes whose release is in the client's own queue, and those whose release has left it
+    /// late.
     queued: NodeSet,
     left_late: NodeSet,
     sends: VecDeque<(NodeId, Action)>,
@@ -193,7 +195,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         attempt
     }
 
-    /// Releases a lock that another process detached, on all nodes, with a caller that waits for the decision.
+    /// Releases a lock that another process detached, on all nodes, with a caller that waits for
+    /// the decision.
     ///
     /// `token` is the lock's fencing token.
     #[must_use]
@@ -236,9 +239,9 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// Extends the lease to `ttl` from now.
     ///
-    /// Returns the round that answers: the open one if it asks for at least `ttl`, else the next one. The
-    /// first result of that round or a later one is the answer. Returns `None` if the lease has ended. It may
-    /// also end before there is a result.
+    /// Returns the round that answers: the open one if it asks for at least `ttl`, else the next
+    /// one. The first result of that round or a later one is the answer. Returns `None` if the
+    /// lease has ended. It may also end before there is a result.
     pub fn extend(&mut self, ttl: Ttl, now: Instant) -> Option<RoundId> {
         self.decide(now);
         match &mut self.phase {
@@ -255,8 +258,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// Releases the lock on all nodes, with a caller that waits for the decision.
     ///
-    /// A lease that has ended is [`LostBefore`](Released::LostBefore). Before a decision on the first
-    /// round it only cancels.
+    /// A lease that has ended is [`LostBefore`](Released::LostBefore). Before a decision on the
+    /// first round it only cancels.
     pub fn release(&mut self, now: Instant) {
         self.decide(now);
         match self.phase {
@@ -292,7 +295,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.decide(now);
     }
 
-    /// Limits the cleanup that follows. For a mark that was not set: its ttl is days, and its process goes away before.
+    /// Limits the cleanup that follows. For a mark that was not set: its ttl is days, and its
+    /// process goes away before.
     pub fn limit_cleanup(&mut self, bound: Duration) {
         let bound = self.settings.cleanup_bound.map_or(bound, |earlier| earlier.min(bound));
         self.settings.cleanup_bound = Some(bound);
@@ -315,8 +319,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// Ends the attempt because the manager is closed: cancels before a win, else ends the lease.
     ///
-    /// The holder has the rest of the lease, but not more than the safety margin or `grace`, to stop. Then the
-    /// release begins, as it does when the guard goes.
+    /// The holder has the rest of the lease, but not more than the safety margin or `grace`, to
+    /// stop. Then the release begins, as it does when the guard goes.
     pub fn close(&mut self, grace: Duration, now: Instant) {
         self.decide(now);
         match self.phase {
@@ -368,8 +372,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.is_unlisted = is_unlisted;
     }
 
-    /// A node is a stranger to the others (N3). It promises nothing, and its vote in the open round is
-    /// unknown, for this reason: it counts together with no other, in whatever order they came.
+    /// A node is a stranger to the others (N3). It promises nothing, and its vote in the open round
+    /// is unknown, for this reason: it counts together with no other, in whatever order they came.
     pub fn expel(&mut self, id: NodeId, reason: E, now: Instant) {
         let node = &mut self.nodes[id.index()];
         node.promise = None;
@@ -382,11 +386,11 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
     }
 
-    /// Notes the nodes whose release is in the client's own queue, and those whose release has left it late, before
-    /// [`handle_timeout`](Self::handle_timeout).
+    /// Notes the nodes whose release is in the client's own queue, and those whose release has left
+    /// it late, before [`handle_timeout`](Self::handle_timeout).
     ///
-    /// At the deadline of a release a vote stays open for a node timeout more while the release is queued, and once
-    /// after that.
+    /// At the deadline of a release a vote stays open for a node timeout more while the release is
+    /// queued, and once after that.
     pub const fn note_queued(&mut self, queued: NodeSet, left_late: NodeSet) {
         (self.queued, self.left_late) = (queued, left_late);
     }
@@ -420,8 +424,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
     }
 
-    /// A node that had failed has answered another call. A release that failed there without an answer is sent
-    /// again at once; one that was answered with an error waits for the pause.
+    /// A node that had failed has answered another call. A release that failed there without an
+    /// answer is sent again at once; one that was answered with an error waits for the pause.
     pub fn handle_back(&mut self, node: NodeId, now: Instant) {
         if self.timers.bound.is_some_and(|bound| now < bound) && self.awaits_back().contains(node) {
             self.send_release(node, now);
@@ -431,12 +435,14 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
 /// Calls to send, the results, the next wake-up, and what the attempt knows.
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
-    /// The next call to send, or to drop. The order of calls to one node is the order to send them in.
+    /// The next call to send, or to drop. The order of calls to one node is the order to send them
+    /// in.
     pub fn poll_send(&mut self) -> Option<(NodeId, Action)> {
         self.sends.pop_front()
     }
 
-    /// What was decided by now. It is told to callers once [`poll_send`](Self::poll_send) has been drained (C8).
+    /// What was decided by now. It is told to callers once [`poll_send`](Self::poll_send) has been
+    /// drained (C8).
     #[must_use]
     pub fn results(&self) -> Results {
         let is_failing =
@@ -472,8 +478,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         [round, resend, bound, last, look].into_iter().fold(of_phase, earlier)
     }
 
-    /// Whether the attempt has ended and nothing is in flight or to be released, or the last timer has
-    /// fired. A call in flight can be dropped then: the ttl is the backstop.
+    /// Whether the attempt has ended and nothing is in flight or to be released, or the last timer
+    /// has fired. A call in flight can be dropped then: the ttl is the backstop.
     #[must_use]
     pub fn is_quiescent(&self) -> bool {
         let is_busy = || self.nodes.iter().any(Node::is_busy);
@@ -497,8 +503,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         matches!(self.phase, Phase::Ending { .. } | Phase::Over)
     }
 
-    /// The end of the lease while it is held, hold limit included. From then on it has ended, whether or
-    /// not the attempt has been woken (H4).
+    /// The end of the lease while it is held, hold limit included. From then on it has ended,
+    /// whether or not the attempt has been woken (H4).
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         if self.is_held() { self.lease_end() } else { None }
@@ -510,7 +516,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.token
     }
 
-    /// Why the lease ends, if nothing happens before its end. At its hold limit, no extension gains anything.
+    /// Why the lease ends, if nothing happens before its end. At its hold limit, no extension gains
+    /// anything.
     #[must_use]
     pub fn end_by_time(&self) -> End {
         let is_limited = self.hold_until.is_some_and(|limit| Some(limit) < self.promised());
@@ -521,17 +528,20 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
     }
 
-    /// The longest ttl that any round asked for: no call of this attempt lets a key live for longer.
+    /// The longest ttl that any round asked for: no call of this attempt lets a key live for
+    /// longer.
     #[must_use]
     pub const fn longest_ttl(&self) -> Ttl {
         self.longest_ttl
     }
 
-    /// The votes of the last decided round, in the order of the nodes. A late reply fills an open vote of a first
-    /// round that was lost: the order in which the nodes answer does not matter (A4). It changes no other vote.
+    /// The votes of the last decided round, in the order of the nodes. A late reply fills an open
+    /// vote of a first round that was lost: the order in which the nodes answer does not matter
+    /// (A4). It changes no other vote.
     ///
-    /// Of a lost lease: the votes of the extension that was open, else of the last one if it failed.
-    /// Nodes that denied the lease after the last round count as `Against`. Empty if no node denied it.
+    /// Of a lost lease: the votes of the extension that was open, else of the last one if it
+    /// failed. Nodes that denied the lease after the last round count as `Against`. Empty if no
+    /// node denied it.
     #[must_use]
     pub fn votes(&self) -> &[RoundVote<E, H>] {
         &self.votes
@@ -554,7 +564,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.waited
     }
 
-    /// The nodes where a call is in flight, or a release is owed, or will be if the first round ends.
+    /// The nodes where a call is in flight, or a release is owed, or will be if the first round
+    /// ends.
     #[must_use]
     pub fn open_nodes(&self) -> NodeSet {
         let owes_all = match self.phase {
@@ -577,8 +588,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.select(|node| node.promise < Some(end))
     }
 
-    /// The idle nodes whose release failed without an answer, before the cleanup bound: those for which
-    /// [`handle_back`](Self::handle_back) does something.
+    /// The idle nodes whose release failed without an answer, before the cleanup bound: those for
+    /// which [`handle_back`](Self::handle_back) does something.
     #[must_use]
     pub fn awaits_back(&self) -> NodeSet {
         match self.timers.bound {
@@ -629,7 +640,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.settings.safety_margin.of(self.longest_ttl)
     }
 
-    /// Whether the first round was lost: a late reply to it is a vote that is reported, and changes nothing else.
+    /// Whether the first round was lost: a late reply to it is a vote that is reported, and changes
+    /// nothing else.
     const fn is_lost(&self) -> bool {
         matches!(self.results.first, Some(Err(_)))
     }

@@ -19,7 +19,8 @@
 //!
 //! At a node, F never falls, and each grant strictly raises it. A node votes only for the holder of
 //! the key there. So it votes one t for one holder of a lock at most, and all that it votes for a
-//! later holder is more than all that it voted for an earlier one (FT1). Two majorities share a node:
+//! later holder is more than all that it voted for an earlier one (FT1). Two majorities share a
+//! node:
 //!
 //! - *Unique.* Two holders with one token would both have that node's vote for it.
 //! - *In real time.* If one had its token before the other began, then F was there at the shared
@@ -31,8 +32,8 @@
 //! never. What it does need is that a node does not forget F. A node that lost its data goes on
 //! from the hint, which is the client's wall clock: see [`FenceHint`]. An attempt that began before
 //! the loss, and reaches the node after it, brings a hint from before the tokens that were given in
-//! between. With the [restart guard](crate::RestartGuard) it gets no vote from that node: it is over, by
-//! its own ttl, before the node votes again.
+//! between. With the [restart guard](crate::RestartGuard) it gets no vote from that node: it is
+//! over, by its own ttl, before the node votes again.
 //!
 //! That F may be raised by others as well (locks that share a counter, see
 //! the guide's page on fencing) changes none of this: it never falls by it.
@@ -47,8 +48,9 @@ use super::quorum::NodeCount;
 /// extensions, and when the lock is detached and adopted. Tokens of different resources are
 /// unrelated, and tokens are not consecutive.
 ///
-/// A token protects only a resource that checks it, such as [`FencedCell`](crate::FencedCell). It is
-/// between 1 and 2⁵³ − 1, so it fits a `BIGINT` (`i64::from(token)`) and a Lua or JavaScript number.
+/// A token protects only a resource that checks it, such as [`FencedCell`](crate::FencedCell). It
+/// is between 1 and 2⁵³ − 1, so it fits a `BIGINT` (`i64::from(token)`) and a Lua or JavaScript
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 

@@ -1,11 +1,12 @@
 //! The order of the nodes as gates of a key, the same in every process.
 //!
-//! The gate is the node that keeps the wait queue of a key. All processes need the same one, whatever order
-//! they list their nodes in. So the nodes are ranked by a hash of server id and key (rendezvous hashing):
-//! each key has its own order, many keys spread evenly, and without a node the other ranks stay.
+//! The gate is the node that keeps the wait queue of a key. All processes need the same one,
+//! whatever order they list their nodes in. So the nodes are ranked by a hash of server id and key
+//! (rendezvous hashing): each key has its own order, many keys spread evenly, and without a node
+//! the other ranks stay.
 //!
-//! The hash is part of the protocol between versions: FNV-1a (64 bits) over the id, a zero byte and the key,
-//! then the finalizer of MurmurHash3.
+//! The hash is part of the protocol between versions: FNV-1a (64 bits) over the id, a zero byte and
+//! the key, then the finalizer of MurmurHash3.
 
 use std::cmp::Reverse;
 
@@ -13,8 +14,8 @@ use super::quorum::NodeId;
 
 /// Ranks the nodes as gates of `key`, the best one first.
 ///
-/// Each node comes with its server id, if that is known, and its configured name. Nodes whose server id is not
-/// known come after all others, ranked by their names.
+/// Each node comes with its server id, if that is known, and its configured name. Nodes whose
+/// server id is not known come after all others, ranked by their names.
 #[must_use]
 pub fn rank<'a>(
     key: &[u8],
@@ -56,7 +57,8 @@ mod tests {
         ["10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379", "10.0.0.4:6379", "10.0.0.5:6379"];
     const KEYS: [&str; 3] = ["orders:42", "a", "invoice/7"];
 
-    /// Ranks the nodes of a manager that lists them in this order. `knows`: whether a server id is known.
+    /// Ranks the nodes of a manager that lists them in this order. `knows`: whether a server id is
+    /// known.
     fn ranked(key: &str, listed: [usize; 5], knows: impl Fn(usize) -> bool) -> Vec<usize> {
         let nodes = NodeCount::new(5).expect("in range").ids().zip(listed);
         let nodes = nodes.map(|(id, at)| (id, knows(at).then_some(IDS[at]), NAMES[at]));

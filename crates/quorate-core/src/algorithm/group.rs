@@ -155,8 +155,8 @@ mod tests {
         Membership { group, id, list: of(list), is_new_list: false }
     }
 
-    /// Why none of these nodes of a client has a vote, or some. `told`: the nodes that have answered.
-    /// Those of the group `group` keep its list.
+    /// Why none of these nodes of a client has a vote, or some. `told`: the nodes that have
+    /// answered. Those of the group `group` keep its list.
     fn judge(own: Nodes, told: Nodes, group: Nodes) -> Vec<Option<Stranger>> {
         let said: Vec<_> = places(own)
             .into_iter()

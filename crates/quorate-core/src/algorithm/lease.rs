@@ -13,8 +13,9 @@ impl Ttl {
     /// The longest ttl. A user who needs more needs a renewed lease, not a longer one.
     pub const MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-    /// The ttl of a lock that is kept after its lease, in whole milliseconds: from 1 ms to 100 years. What is
-    /// shorter or longer becomes that (T3): a mark is no lease, so [`MAX`](Self::MAX) does not bound it.
+    /// The ttl of a lock that is kept after its lease, in whole milliseconds: from 1 ms to 100
+    /// years. What is shorter or longer becomes that (T3): a mark is no lease, so
+    /// [`MAX`](Self::MAX) does not bound it.
     pub(crate) fn of_mark(duration: Duration) -> Self {
         const CENTURY: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
         let millis = duration.as_nanos().div_ceil(1_000_000);
@@ -68,8 +69,8 @@ pub enum InvalidTtl {
         /// The shortest ttl that would do.
         least: Duration,
     },
-    /// Over the `max_ttl` of the [restart guard](crate::RestartGuard): a node that has forgotten the lock
-    /// would vote again before it is over.
+    /// Over the `max_ttl` of the [restart guard](crate::RestartGuard): a node that has forgotten
+    /// the lock would vote again before it is over.
     #[error("a ttl of {ttl:?} is over the max_ttl of the restart guard, {max_ttl:?}")]
     OverMaxTtl {
         /// The ttl given.
@@ -152,7 +153,8 @@ impl SafetyMargin {
         }
     }
 
-    /// What a lease with this ttl lasts: the ttl without drift and margin (T2). Zero if nothing is left.
+    /// What a lease with this ttl lasts: the ttl without drift and margin (T2). Zero if nothing is
+    /// left.
     #[must_use]
     pub fn validity(self, drift: Drift, ttl: Ttl) -> Duration {
         drift.validity_of(ttl).saturating_sub(self.of(ttl))

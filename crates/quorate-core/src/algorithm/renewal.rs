@@ -22,9 +22,10 @@ impl Renewal {
         Self { validity, interval }
     }
 
-    /// When to renew a lease: after seven tenths of the interval, up to all of it, since the start of the
-    /// round that made it valid until `valid_until`. An interval of a second or more is cut to whole steps of
-    /// ten milliseconds since `origin`: the leases of a process that are renewed in one step share pipelines.
+    /// When to renew a lease: after seven tenths of the interval, up to all of it, since the start
+    /// of the round that made it valid until `valid_until`. An interval of a second or more is cut
+    /// to whole steps of ten milliseconds since `origin`: the leases of a process that are renewed
+    /// in one step share pipelines.
     #[must_use]
     pub fn next(&self, valid_until: Instant, random: u64, origin: Instant) -> Instant {
         let after = self.interval / 10 * 7 + scale(self.interval / 10 * 3, random);

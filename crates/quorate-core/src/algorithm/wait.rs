@@ -1,13 +1,14 @@
 //! The wait machine: one wait of a process in the wait queue of a lock.
 //!
-//! [`WaitMachine`] is the waiter's side of ZooKeeper's lock recipe on one node, the *gate*. A waiter joins
-//! the queue there under an [`Entry`] and watches its predecessor. The first waiter watches the lock. The
-//! machine is pure: replies, pushes and time go in, actions and the next timeout come out. The shell drops
-//! the reply to a call that a later call has replaced, and the pushes of a watch that a later watch has
-//! replaced. It calls [`WaitMachine::set_gates`] before each input.
+//! [`WaitMachine`] is the waiter's side of ZooKeeper's lock recipe on one node, the *gate*. A
+//! waiter joins the queue there under an [`Entry`] and watches its predecessor. The first waiter
+//! watches the lock. The machine is pure: replies, pushes and time go in, actions and the next
+//! timeout come out. The shell drops the reply to a call that a later call has replaced, and the
+//! pushes of a watch that a later watch has replaced. It calls [`WaitMachine::set_gates`] before
+//! each input.
 //!
-//! Nothing here grants a lock: only a quorum of votes does (rule Q1). The queue decides when an attempt is
-//! worth making.
+//! Nothing here grants a lock: only a quorum of votes does (rule Q1). The queue decides when an
+//! attempt is worth making.
 //!
 //! | phase | awaits | ends at the latest |
 //! |---|---|---|
@@ -17,27 +18,31 @@
 //! | Waiting | a push | at the next refresh or look |
 //! | Over | nothing: the lock was won, or the wait was cancelled | |
 //!
-//! A refresh reports the predecessor and whether the lock is free. With no predecessor and a free lock the
-//! machine attempts. Else it watches a key and waits. A push leads to a refresh, and for the first waiter to
-//! an attempt. Without a push a refresh comes after 0.67 s, so a lost push delays a wait by no more (W1).
-//! A watch that is not answered within a node timeout is a lost push too: a refresh finds out whether the gate
-//! is well.
+//! A refresh reports the predecessor and whether the lock is free. With no predecessor and a free
+//! lock the machine attempts. Else it watches a key and waits. A push leads to a refresh, and for
+//! the first waiter to an attempt. Without a push a refresh comes after 0.67 s, so a lost push
+//! delays a wait by no more (W1). A watch that is not answered within a node timeout is a lost push
+//! too: a refresh finds out whether the gate is well.
 //!
-//! - *Out of turn.* A waiter that is not the first and sees a free lock refreshes again after 20 ms, or after
-//!   100 ms if the first entry is polling. Readers behind a writer do so after 150 ms. If the lock is still free and the first entry is the same, the
-//!   waiter attempts. A win removes that entry too. Its owner joins again at its next refresh.
-//! - *Misled.* After two refused attempts although the gate replied "free", the waiter rests: a refresh comes after
-//!   0.04 s, later after twice as long each time, up to 0.67 s. A holder that has no key at the gate may go at any time.
-//! - *Noise.* From the fourth fruitless push in a row on, looks and refreshes are at least 200 ms apart. While
-//!   readers hold the lock they are 10 ms apart: each reader that comes or goes is a push. After a refresh that is due,
-//!   the first waiter counts from one again: if it was overtaken out of turn, its pushes help from then on.
-//! - *Absent.* If the predecessor's key is absent, one refresh comes at once, the next when it is due (W4).
-//! - *Move.* Each refresh goes to the best gate. The entry at the old gate leaves when the new gate has
-//!   replied. If the new gate fails, the waiter goes on at the old one.
-//! - *No gate.* A gate that fails is skipped, and the next one is asked. With none left, the waiter makes one
-//!   attempt per refresh interval, until there is a gate again.
-//! - *Polling.* A process without pushes watches nothing. It refreshes after half of the time since its place
-//!   last changed: at least 5 ms, at most 40 ms while it is the first.
+//! - *Out of turn.* A waiter that is not the first and sees a free lock refreshes again after 20
+//!   ms, or after 100 ms if the first entry is polling. Readers behind a writer do so after 150 ms.
+//!   If the lock is still free and the first entry is the same, the waiter attempts. A win removes
+//!   that entry too. Its owner joins again at its next refresh.
+//! - *Misled.* After two refused attempts although the gate replied "free", the waiter rests: a
+//!   refresh comes after 0.04 s, later after twice as long each time, up to 0.67 s. A holder that
+//!   has no key at the gate may go at any time.
+//! - *Noise.* From the fourth fruitless push in a row on, looks and refreshes are at least 200 ms
+//!   apart. While readers hold the lock they are 10 ms apart: each reader that comes or goes is a
+//!   push. After a refresh that is due, the first waiter counts from one again: if it was overtaken
+//!   out of turn, its pushes help from then on.
+//! - *Absent.* If the predecessor's key is absent, one refresh comes at once, the next when it is
+//!   due (W4).
+//! - *Move.* Each refresh goes to the best gate. The entry at the old gate leaves when the new gate
+//!   has replied. If the new gate fails, the waiter goes on at the old one.
+//! - *No gate.* A gate that fails is skipped, and the next one is asked. With none left, the waiter
+//!   makes one attempt per refresh interval, until there is a gate again.
+//! - *Polling.* A process without pushes watches nothing. It refreshes after half of the time since
+//!   its place last changed: at least 5 ms, at most 40 ms while it is the first.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -88,7 +93,8 @@ pub struct WaitMachine {
     look_at: Option<Instant>,
     /// Attempts that were refused although the gate replied "free", since it last replied "held".
     refused: u8,
-    /// Rests in a row for which the gate replied "free", at most until a rest is a refresh interval.
+    /// Rests in a row for which the gate replied "free", at most until a rest is a refresh
+    /// interval.
     rests: u32,
     /// The first entry, during an attempt out of turn.
     overtaken: Option<Entry>,
@@ -98,9 +104,9 @@ pub struct WaitMachine {
 impl WaitMachine {
     /// Begins a wait.
     ///
-    /// `gates` are the nodes that may be the gate, the best one first. `entry` is that of this wait.
-    /// `others_wait`: the latest word of the gate, at most 1 s old, is that other processes wait. Then the waiter joins the
-    /// queue before its first attempt.
+    /// `gates` are the nodes that may be the gate, the best one first. `entry` is that of this
+    /// wait. `others_wait`: the latest word of the gate, at most 1 s old, is that other processes
+    /// wait. Then the waiter joins the queue before its first attempt.
     #[must_use]
     pub fn begin(
         gates: &[NodeId],
@@ -181,7 +187,8 @@ impl WaitMachine {
         (REFRESH - fifth).saturating_add(fifth * 2 / 1024 * (random % 1025))
     }
 
-    /// The gate of the next refresh. If other waits skip all gates, the waiter goes on where it has a place.
+    /// The gate of the next refresh. If other waits skip all gates, the waiter goes on where it has
+    /// a place.
     fn best_gate(&self) -> Option<NodeId> {
         self.gates.first().copied().or_else(|| self.place.as_ref().map(|place| place.gate))
     }

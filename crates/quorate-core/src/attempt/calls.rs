@@ -71,8 +71,8 @@ impl State {
             }
             _ => {}
         }
-        // By all that is known when the vote is counted: another node may have answered meanwhile, and
-        // the connection of one that has voted may have ended.
+        // By all that is known when the vote is counted: another node may have answered meanwhile,
+        // and the connection of one that has voted may have ended.
         let nodes = &attempt.cluster().nodes;
         if says.is_some() {
             self.voted.resize(nodes.count().get(), None);

@@ -1,8 +1,8 @@
 //! The end of a lease, for looks without a mutex.
 //!
-//! The machine decides when a lease ends, and each input publishes that here before it unlocks. A look that finds
-//! the time over before the machine has heard of it says so as well. The first writer wins. These atomics
-//! are the one copy of a value that the machine keeps.
+//! The machine decides when a lease ends, and each input publishes that here before it unlocks. A
+//! look that finds the time over before the machine has heard of it says so as well. The first
+//! writer wins. These atomics are the one copy of a value that the machine keeps.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -128,8 +128,8 @@ impl State {
         });
     }
 
-    /// The turn hears that the releases begin. Not before the request has heard of its round: from a lost one, or an
-    /// expired win, it takes the turn back.
+    /// The turn hears that the releases begin. Not before the request has heard of its round: from
+    /// a lost one, or an expired win, it takes the turn back.
     pub(super) fn begin_releases(&mut self, attempt: &Attempt, now: Instant) -> bool {
         let is_result_to_come = !self.is_answered && !self.is_closed;
         if self.turn.is_over() || is_result_to_come {
@@ -153,7 +153,8 @@ impl State {
         self.turn.give_on(progress, now, &mut effects.given_on);
     }
 
-    /// What each node answered in the last round that was decided, or after it if that is a first round that was lost.
+    /// What each node answered in the last round that was decided, or after it if that is a first
+    /// round that was lost.
     pub(super) fn answers(&self, attempt: &Attempt) -> QuorumFailure {
         attempt.cluster().nodes.failure(self.machine.votes(), self.machine.waited())
     }

@@ -1,6 +1,7 @@
 //! A lease: the view of an attempt that its holder has.
 //!
-//! It keeps no state of its own. A lease ends by the clock at `valid_until`, whether or not a task has run (H4).
+//! It keeps no state of its own. A lease ends by the clock at `valid_until`, whether or not a task
+//! has run (H4).
 
 use std::fmt;
 use std::pin::Pin;
@@ -30,8 +31,8 @@ impl Lease {
         Self { attempt }
     }
 
-    /// The end of the lease, or the moment at which it was ended, if that is earlier. On the clock of the
-    /// manager's runtime. No I/O.
+    /// The end of the lease, or the moment at which it was ended, if that is earlier. On the clock
+    /// of the manager's runtime. No I/O.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         let end = &self.attempt.end;
@@ -75,8 +76,8 @@ impl Lease {
         async move { attempt.ended().await }
     }
 
-    /// Resolves when the manager is [drained](crate::LockManager::drain) or closed. Until the lease has ended, the work
-    /// under it can come to an end of its own.
+    /// Resolves when the manager is [drained](crate::LockManager::drain) or closed. Until the lease
+    /// has ended, the work under it can come to an end of its own.
     ///
     /// # Cancel safety
     ///
@@ -119,13 +120,15 @@ impl Lease {
         async move { attempt.revoked().await }
     }
 
-    /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no I/O.
+    /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no
+    /// I/O.
     #[must_use]
     pub fn is_at_risk(&self) -> bool {
         self.attempt.is_at_risk()
     }
 
-    /// What each node answered to the latest extension that failed, if none has succeeded since. A mutex: no I/O.
+    /// What each node answered to the latest extension that failed, if none has succeeded since. A
+    /// mutex: no I/O.
     #[must_use]
     pub fn failed_extension(&self) -> Option<QuorumFailure> {
         self.attempt.failed_extension()

@@ -43,8 +43,9 @@ impl State {
         }
     }
 
-    /// Plans the next extension of a lease that is renewed, after a round that was won or that failed. Plans none for
-    /// the end of the lease or later, and none once the lease ends at its hold limit.
+    /// Plans the next extension of a lease that is renewed, after a round that was won or that
+    /// failed. Plans none for the end of the lease or later, and none once the lease ends at its
+    /// hold limit.
     pub(super) fn plan_renewal(&mut self, attempt: &Attempt, is_won: bool, now: Instant) {
         let (Some(renewal), Some(valid_until)) = (&mut self.renewal, self.machine.valid_until())
         else {
@@ -62,8 +63,8 @@ impl State {
         }
     }
 
-    /// Begins an extension, if it may have a round in flight. Else the timekeeper calls again, in the last third of the
-    /// lease at the latest.
+    /// Begins an extension, if it may have a round in flight. Else the timekeeper calls again, in
+    /// the last third of the lease at the latest.
     pub(super) fn renew(&mut self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
         let (Some(Renewing { at, round: round @ None, is_parked, is_late }), Some(valid_until)) =
             (&mut self.renewal, self.machine.valid_until())

@@ -1,4 +1,5 @@
-//! Whether a lease that is still valid is at risk: an extension of it has failed, or the lock was revoked.
+//! Whether a lease that is still valid is at risk: an extension of it has failed, or the lock was
+//! revoked.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,8 +26,8 @@ impl Attempt {
         at_risk.await.map_err(|_| self.lost())
     }
 
-    /// Resolves when a revoke has taken effect, with the label of the process that did it; an error when the lease has
-    /// ended before.
+    /// Resolves when a revoke has taken effect, with the label of the process that did it; an error
+    /// when the lease has ended before.
     ///
     /// # Cancel safety
     ///

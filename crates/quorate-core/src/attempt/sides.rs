@@ -19,7 +19,8 @@ use crate::turns::tickets::{Inner, Turn};
 /// For how long beyond the ttl of the lock a mark that was not set is released.
 const CLEANUP: Duration = Duration::from_secs(60);
 
-/// The first pause between two looks at the nodes that lack a mark. Each is twice as long as the one before.
+/// The first pause between two looks at the nodes that lack a mark. Each is twice as long as the
+/// one before.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A first round that was lost.
@@ -44,7 +45,8 @@ impl Attempt {
         Self::register(manager, claim, acquire, State::new(machine, turn), now)
     }
 
-    /// Begins to extend on all nodes what another process has detached. After a failure nothing is released.
+    /// Begins to extend on all nodes what another process has detached. After a failure nothing is
+    /// released.
     pub(crate) fn adopt(
         manager: &Arc<Inner>,
         claim: Claim,
@@ -95,8 +97,9 @@ impl Attempt {
         Self::open(&manager.cluster, face, state, now)
     }
 
-    /// The result of the first round, once it is decided; `None` once the manager is closed. A win that has
-    /// expired by the time it is taken is a loss (T2): [`leave`](Self::leave) or [`abandon`](Self::abandon) it.
+    /// The result of the first round, once it is decided; `None` once the manager is closed. A win
+    /// that has expired by the time it is taken is a loss (T2): [`leave`](Self::leave) or
+    /// [`abandon`](Self::abandon) it.
     ///
     /// # Cancel safety
     ///
@@ -133,17 +136,20 @@ impl Attempt {
         self.leave_with(Turn::default());
     }
 
-    /// The same for a request between two rounds. Its last attempt gives the turn on when the undo allows it.
+    /// The same for a request between two rounds. Its last attempt gives the turn on when the undo
+    /// allows it.
     pub(crate) fn leave_with(self: &Arc<Self>, turn: Turn) {
         self.input(Wish::Leave(turn));
     }
 
-    /// Resolves when these nodes have answered the acquire of a reader that asks whether a writer waits.
+    /// Resolves when these nodes have answered the acquire of a reader that asks whether a writer
+    /// waits.
     pub(crate) async fn heard(self: &Arc<Self>, gates: NodeSet) {
         self.wait(|state| state.turn.has_heard(gates).then_some(())).await;
     }
 
-    /// What each node answered to the first round, and after it if it was lost. It names no keys: the request sets them.
+    /// What each node answered to the first round, and after it if it was lost. It names no keys:
+    /// the request sets them.
     pub(crate) fn answers(self: &Arc<Self>) -> QuorumFailure {
         self.look(|state| state.answers(self))
     }
@@ -165,9 +171,11 @@ impl Attempt {
         self.wait(|state| state.extension(self, round, self.cluster().now())).await
     }
 
-    /// Extends the lease to `ttl` on each node that answers within a node timeout. Returns the others.
+    /// Extends the lease to `ttl` on each node that answers within a node timeout. Returns the
+    /// others.
     ///
-    /// It is for a mark: if that is not set, it is released for a minute longer than the plain ttl, not for days.
+    /// It is for a mark: if that is not set, it is released for a minute longer than the plain ttl,
+    /// not for days.
     ///
     /// # Cancel safety
     ///
@@ -193,7 +201,8 @@ impl Attempt {
                     false => Ok(lacking),
                 };
             }
-            // A node that failed, or had lost the keys and was given them again, is asked once more.
+            // A node that failed, or had lost the keys and was given them again, is asked once
+            // more.
             if lacking.iter().any(|node| !in_flight.contains(node)) {
                 let _ = self.extend(ttl).await;
             }
@@ -238,8 +247,8 @@ impl Attempt {
         if is_ours { Ok(()) } else { Err(self.lost()) }
     }
 
-    /// Sends nothing from now on, though the lease may have ended. For an adoption that failed: the next manager
-    /// that adopts the lock has the same token, and no release may take it away (H6).
+    /// Sends nothing from now on, though the lease may have ended. For an adoption that failed: the
+    /// next manager that adopts the lock has the same token, and no release may take it away (H6).
     pub(crate) fn abandon(self: &Arc<Self>) {
         self.handle(Input::Wish(Wish::Abandon));
     }

@@ -1,15 +1,16 @@
 //! The open attempts and waits of a manager, and its timekeeper.
 //!
-//! An attempt is registered before its first call leaves, and is removed when it is quiescent. A wait between
-//! processes is registered until its entry has left. `close` asks here what is left: there is no second account
-//! of open work.
+//! An attempt is registered before its first call leaves, and is removed when it is quiescent. A
+//! wait between processes is registered until its entry has left. `close` asks here what is left:
+//! there is no second account of open work.
 //!
-//! The *timekeeper* is the one task of a manager. It sleeps until the earliest due time, and is woken only when
-//! an earlier one comes. A due time that moves back is found out when it fires, so most locks cost one insertion
-//! and one removal. It ends after a second without work.
+//! The *timekeeper* is the one task of a manager. It sleeps until the earliest due time, and is
+//! woken only when an earlier one comes. A due time that moves back is found out when it fires, so
+//! most locks cost one insertion and one removal. It ends after a second without work.
 //!
-//! At most 1,024 rounds of renewal are in flight, and those of leases in their last third. A renewal that waits begins
-//! when another one is decided, by way of the timekeeper: the earliest end of a lease first.
+//! At most 1,024 rounds of renewal are in flight, and those of leases in their last third. A
+//! renewal that waits begins when another one is decided, by way of the timekeeper: the earliest
+//! end of a lease first.
 //!
 //! The mutex here is the last in the lock order. Only the clock is read under it.
 
@@ -59,7 +60,8 @@ pub(crate) enum Due {
     Back(NodeId),
     /// The manager is drained: what holds no lease ends.
     Drain,
-    /// The manager is closed. A lease that is held ends, and is released after this time at the latest.
+    /// The manager is closed. A lease that is held ends, and is released after this time at the
+    /// latest.
     Close(Duration),
 }
 
@@ -125,7 +127,8 @@ pub(crate) enum Wake {
 }
 
 impl Wake {
-    /// Adds what was needed later. It makes what was needed before out of date: the timekeeper looks at all that is due.
+    /// Adds what was needed later. It makes what was needed before out of date: the timekeeper
+    /// looks at all that is due.
     pub(crate) fn merge(&mut self, later: Self) {
         if !matches!(later, Self::Nothing) {
             *self = later;
@@ -192,8 +195,8 @@ impl Attempts {
         all.wake_before(due)
     }
 
-    /// Whether a renewal may begin, or has to begin later. A lease in its last third does not wait. One that may
-    /// calls [`renewal_over`](Self::renewal_over), once.
+    /// Whether a renewal may begin, or has to begin later. A lease in its last third does not wait.
+    /// One that may calls [`renewal_over`](Self::renewal_over), once.
     pub(crate) fn may_renew(&self, slot: Slot, valid_until: Instant, is_urgent: bool) -> bool {
         let mut all = self.lock();
         let may_renew = all.renewing < RENEWALS || is_urgent;
@@ -285,7 +288,8 @@ impl All {
         }
     }
 
-    /// Takes what is due, not more than a share of each kind. Some entries that wait are over by now.
+    /// Takes what is due, not more than a share of each kind. Some entries that wait are over by
+    /// now.
     fn take_due(&mut self, now: Instant) -> Vec<(Arc<dyn Timed>, Due)> {
         let Self { entries, due, renewing, parked, back, .. } = self;
         let times = iter::from_fn(|| {

@@ -1,8 +1,8 @@
 //! The configured nodes, and the knowledge of each.
 //!
-//! [`Nodes::begin`] is the one place where a call is handed to a backend, and
-//! [`Nodes::settled`] the one where its result comes back. Between them they keep the health of the node, and
-//! which server it is. None of it decides a vote, with two exceptions: once two nodes are known to be one
+//! [`Nodes::begin`] is the one place where a call is handed to a backend, and [`Nodes::settled`]
+//! the one where its result comes back. Between them they keep the health of the node, and which
+//! server it is. None of it decides a vote, with two exceptions: once two nodes are known to be one
 //! server, neither votes (Q6), and a stranger to a group has no vote (N3, `groups`).
 
 mod groups;
@@ -99,7 +99,8 @@ impl Nodes {
         self.nodes[id.index()].capabilities.contains(capabilities)
     }
 
-    /// How much longer than a node timeout a call to the node may take: until it has answered once, its connect limit.
+    /// How much longer than a node timeout a call to the node may take: until it has answered once,
+    /// its connect limit.
     pub(crate) fn connect_limit(&self, id: NodeId) -> Duration {
         self.health(id).connect
     }
@@ -138,8 +139,8 @@ impl Nodes {
         gate::rank(key.as_bytes(), known)
     }
 
-    /// The nodes that may be gates, have not said which server they are, and may still do so: they have not been silent for
-    /// a node timeout, and their last call was sent.
+    /// The nodes that may be gates, have not said which server they are, and may still do so: they
+    /// have not been silent for a node timeout, and their last call was sent.
     pub(crate) fn unnamed(&self, node_timeout: Duration, now: Instant) -> Vec<NodeId> {
         let is_unnamed = |id: &NodeId| {
             let health = self.health(*id);
@@ -183,8 +184,8 @@ impl Nodes {
         health.skipped_until = health.skipped_until.max(until);
     }
 
-    /// Whether an error says that the node lacks an operation, or forbids it. Reports that once for a connection, if the
-    /// backend was built for it.
+    /// Whether an error says that the node lacks an operation, or forbids it. Reports that once for
+    /// a connection, if the backend was built for it.
     pub(crate) fn note_lack(&self, id: NodeId, lack: Capabilities, error: &BackendError) -> bool {
         let is_lack = error.is_lack();
         if is_lack && self.can(id, lack) && self.health(id).note_lack(lack) {
@@ -194,10 +195,12 @@ impl Nodes {
         is_lack
     }
 
-    /// Hands a call to its node. Under the lock of its sender, which fixes the order of calls to the node.
+    /// Hands a call to its node. Under the lock of its sender, which fixes the order of calls to
+    /// the node.
     ///
-    /// Returns since when the node has answered no call; a call that was not sent has settled. The health is locked before
-    /// and after the backend's `begin`, never during it. Where that panics, the call was dropped, and is lost.
+    /// Returns since when the node has answered no call; a call that was not sent has settled. The
+    /// health is locked before and after the backend's `begin`, never during it. Where that panics,
+    /// the call was dropped, and is lost.
     pub(crate) fn begin(&self, mut call: Call, runtime: &dyn Runtime) -> Result<Instant, Settled> {
         let tag = call.tag;
         let Tag { node: id, begun: now, kind, .. } = tag;
@@ -269,8 +272,8 @@ impl Nodes {
         Settled { result, change, await_back: await_back.into(), says }
     }
 
-    /// Whether the node answers by its latest call, and when it did last. Why it does not; else why it failed last, if it
-    /// has not gone for 5 s without a failure since.
+    /// Whether the node answers by its latest call, and when it did last. Why it does not; else why
+    /// it failed last, if it has not gone for 5 s without a failure since.
     pub(crate) fn readiness(
         &self,
         id: NodeId,
@@ -327,7 +330,8 @@ impl Nodes {
         self.health(id).silence(node_timeout, now)
     }
 
-    /// Why nothing can be released at a node now: it does not answer, or its last release failed (C8).
+    /// Why nothing can be released at a node now: it does not answer, or its last release failed
+    /// (C8).
     pub(crate) fn cannot_release(
         &self,
         id: NodeId,
@@ -381,7 +385,8 @@ impl Nodes {
         self.groups.note(id, says);
     }
 
-    /// The nodes that are to keep another list of their group after an answer to a call of this kind.
+    /// The nodes that are to keep another list of their group after an answer to a call of this
+    /// kind.
     pub(crate) fn take_lacking_list(&self, kind: CallKind) -> NodeSet {
         self.groups.take_lacking(kind)
     }
@@ -391,8 +396,8 @@ impl Nodes {
         self.groups.is_unlisted()
     }
 
-    /// The nodes that have no vote in their group, and why: by what each said when it `voted`, else by
-    /// what it says now.
+    /// The nodes that have no vote in their group, and why: by what each said when it `voted`, else
+    /// by what it says now.
     pub(crate) fn strangers(
         &self,
         voted: &[Option<Arc<Membership>>],

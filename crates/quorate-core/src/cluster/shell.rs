@@ -1,9 +1,11 @@
 //! The machine room of an attempt and of a wait between processes.
 //!
-//! Whatever happens to one of them is handled where it happens, by the thread on which it happens. A reply, a due time, a
-//! push and a wish of its own side are one kind of thing, an [`Input`]. Each is handled by one function:
+//! Whatever happens to one of them is handled where it happens, by the thread on which it happens.
+//! A reply, a due time, a push and a wish of its own side are one kind of thing, an [`Input`]. Each
+//! is handled by one function:
 //!
-//! 1. lock the state (a reply never waits for it: if it is locked, the reply goes into a list, see `late`);
+//! 1. lock the state (a reply never waits for it: if it is locked, the reply goes into a list, see
+//!    `late`);
 //! 2. the pure machine handles the input, with one reading of the clock;
 //! 3. the calls that it asks for *begin*, under the lock, which fixes their order at each node;
 //! 4. what it decides is kept beside it;
@@ -50,7 +52,8 @@ pub(crate) trait Actor: Send + Sized + 'static {
         now: Instant,
         effects: &mut Effects<Self>,
     );
-    /// Carries out what the machine asks for, after each input. Calls [`Shell::note_over`] while nothing is left to await.
+    /// Carries out what the machine asks for, after each input. Calls [`Shell::note_over`] while
+    /// nothing is left to await.
     fn follow(&mut self, shell: &Arc<Shell<Self>>, now: Instant, effects: &mut Effects<Self>);
     /// When it is to be given the time.
     fn due(&self) -> Option<Instant>;
@@ -106,7 +109,8 @@ pub(crate) struct Effects<A: Actor> {
     is_over: bool,
 }
 
-/// An event for telemetry, emitted when the lock is free: a subscriber may ask for the lease, or block.
+/// An event for telemetry, emitted when the lock is free: a subscriber may ask for the lease, or
+/// block.
 type Event<A> = Box<dyn FnOnce(&Shell<A>) + Send>;
 
 impl<A: Actor> Effects<A> {
@@ -134,8 +138,8 @@ impl<A: Actor> Deref for Shell<A> {
 }
 
 impl<A: Actor> Shell<A> {
-    /// Registers an actor, and then lets it send its first calls: a call that is answered at once finds it there.
-    /// `None` once the manager is drained or closed.
+    /// Registers an actor, and then lets it send its first calls: a call that is answered at once
+    /// finds it there. `None` once the manager is drained or closed.
     pub(crate) fn open(
         cluster: &Arc<Cluster>,
         face: A::Face,
@@ -181,7 +185,8 @@ impl<A: Actor> Shell<A> {
         })
     }
 
-    /// Hands a call to its node. Returns since when that has answered no call. An error: it was not sent, and has settled.
+    /// Hands a call to its node. Returns since when that has answered no call. An error: it was not
+    /// sent, and has settled.
     pub(crate) fn begin_call(
         self: &Arc<Self>,
         operation: Operation,

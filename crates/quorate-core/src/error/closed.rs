@@ -7,19 +7,20 @@ use super::{LeaseEnd, sources};
 /// This process has drained or closed the lock manager.
 ///
 /// The [source](Error::source) of [`LockError::Closed`](super::LockError::Closed) and
-/// [`AdoptError::Closed`](super::AdoptError::Closed), so that a wrapper that is *transparent* to these does not
-/// hide it.
+/// [`AdoptError::Closed`](super::AdoptError::Closed), so that a wrapper that is *transparent* to
+/// these does not hide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this process drained or closed it")]
 #[expect(clippy::exhaustive_structs, reason = "complete by definition")]
 pub struct Closed;
 
-/// Whether an error says or comes from that the lock manager was drained or closed: the process is to end.
+/// Whether an error says or comes from that the lock manager was drained or closed: the process is
+/// to end.
 ///
-/// Looks through the [sources](Error::source) of an error, also of one that was wrapped by other libraries.
-/// True of a request that was not begun or whose wait has ended, and of work whose lease the close has
-/// ended: of the latter, [`lost()`](super::lost) gives the end of the lease, too. A wrapper that is
-/// *transparent* to a [`LeaseEnd`] itself hides it.
+/// Looks through the [sources](Error::source) of an error, also of one that was wrapped by other
+/// libraries. True of a request that was not begun or whose wait has ended, and of work whose lease
+/// the close has ended: of the latter, [`lost()`](super::lost) gives the end of the lease, too. A
+/// wrapper that is *transparent* to a [`LeaseEnd`] itself hides it.
 ///
 /// ```
 /// use std::error::Error;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::resource::Key;
 
-/// The keys of a lock, for the front of a text, as errors show them: `a, b, c and 2 more: `. Empty without a key.
+/// The keys of a lock, for the front of a text, as errors show them: `a, b, c and 2 more: `. Empty
+/// without a key.
 #[derive(Debug)]
 pub struct Of<'a>(pub(super) &'a [Key]);
 

@@ -67,14 +67,15 @@ impl QuorumFailure {
         Self { writer: Some((writer, label)), ..self }
     }
 
-    /// The keys of the lock that was asked for: its names, behind the prefix. Empty where there is no such lock.
+    /// The keys of the lock that was asked for: its names, behind the prefix. Empty where there is
+    /// no such lock.
     #[must_use]
     pub fn names(&self) -> &[Key] {
         &self.names
     }
 
-    /// What each node answered, in the order in which the nodes are configured. Empty where a guard or
-    /// a waiter of this manager was in the way.
+    /// What each node answered, in the order in which the nodes are configured. Empty where a guard
+    /// or a waiter of this manager was in the way.
     #[must_use]
     pub fn nodes(&self) -> &[NodeAnswer] {
         &self.nodes
@@ -100,8 +101,8 @@ impl QuorumFailure {
         self.nodes.iter().filter(|node| matches!(node.answer, Answer::Granted)).count()
     }
 
-    /// The holder that the most nodes named in their refusals, and how many did. Of several, the one that the first of these
-    /// nodes named.
+    /// The holder that the most nodes named in their refusals, and how many did. Of several, the
+    /// one that the first of these nodes named.
     #[must_use]
     pub fn holder(&self) -> Option<(&Holder, usize)> {
         let count = |holder| self.holders().filter(|other| *other == holder).count();
@@ -131,8 +132,8 @@ impl QuorumFailure {
         })
     }
 
-    /// Whether a guard of this manager is in the way: no node was asked, or a writer waits for that guard, and a reader
-    /// that came later waits for the writer.
+    /// Whether a guard of this manager is in the way: no node was asked, or a writer waits for that
+    /// guard, and a reader that came later waits for the writer.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.nodes.is_empty() || matches!(self.writer, Some((Writer::WaitsForUs, _)))
@@ -151,7 +152,8 @@ impl QuorumFailure {
         self.nodes.iter().filter(|node| matches!(node.answer, Answer::Refused { .. })).count()
     }
 
-    /// The holder of the lock, or of the mark: the one that a quorum named, and each node that failed.
+    /// The holder of the lock, or of the mark: the one that a quorum named, and each node that
+    /// failed.
     pub(super) fn held(&self) -> String {
         let nodes = self.nodes.len();
         if nodes == 0 {

@@ -9,8 +9,8 @@ fn holder(label: &str) -> Holder {
     Holder::new(format!("{} {label}", "ab".repeat(20)).into_bytes())
 }
 
-/// A letter for each node: `+` granted, `-` refused, `x` failed for good, `?` no reply in time, `.` not asked, and any
-/// other letter a refusal that names the holder with this label.
+/// A letter for each node: `+` granted, `-` refused, `x` failed for good, `?` no reply in time, `.`
+/// not asked, and any other letter a refusal that names the holder with this label.
 fn answers(nodes: &str) -> QuorumFailure {
     let answer = |(number, letter): (u32, char)| {
         let answer = match letter {
@@ -100,7 +100,8 @@ fn the_end_of_a_lease_is_found_in_each_error_that_comes_from_it() {
     assert!(others.iter().all(|error| lost(&**error).is_none()));
 }
 
-/// Whatever the error is, and whatever it is wrapped in. A wrapper that is transparent to it hides its type.
+/// Whatever the error is, and whatever it is wrapped in. A wrapper that is transparent to it hides
+/// its type.
 #[test]
 fn a_closed_manager_is_found_in_each_error_that_comes_from_it() {
     #[derive(Debug, thiserror::Error)]

@@ -6,8 +6,8 @@ use crate::resource::Key;
 
 /// The lease ended before the work under it, which was dropped, or what it returned was.
 ///
-/// Another client may have held the lock meanwhile. Work whose value counts all the same puts it into a variable of its
-/// caller.
+/// Another client may have held the lock meanwhile. Work whose value counts all the same puts it
+/// into a variable of its caller.
 #[derive(Clone, thiserror::Error)]
 #[error("{}the work was stopped: {}", Of(.reason.names()), .reason.why())]
 #[expect(clippy::exhaustive_structs, reason = "complete by definition: why the lease ended")]
@@ -31,7 +31,8 @@ pub enum WithError {
     Lost(#[from] Stopped),
 }
 
-/// Why work that is done once per period did not end as it should. See [`once_per`](crate::LockManager::once_per).
+/// Why work that is done once per period did not end as it should. See
+/// [`once_per`](crate::LockManager::once_per).
 ///
 /// It is never *held*: that means that another process does the work.
 pub type OnceError = WithError;

@@ -36,7 +36,8 @@ impl LockManagerBuilder {
         Self { runtime: None, nodes, label: None, config: Config::default() }
     }
 
-    /// The async runtime. Default: tokio with the feature `tokio`, else smol with the feature `smol`.
+    /// The async runtime. Default: tokio with the feature `tokio`, else smol with the feature
+    /// `smol`.
     pub fn runtime(mut self, runtime: impl Runtime) -> Self {
         self.runtime = Some(Arc::new(runtime));
         self
@@ -44,8 +45,8 @@ impl LockManagerBuilder {
 
     /// How long the nodes keep a lock that is neither extended nor released. Default: 10 s.
     ///
-    /// It bounds how long a crashed holder keeps others out, and how long a holder may work without an
-    /// extension.
+    /// It bounds how long a crashed holder keeps others out, and how long a holder may work without
+    /// an extension.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.config.ttl = ttl;
         self
@@ -59,26 +60,29 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The allowance for clocks that run at different rates. Default: 1 % of the ttl and 2 ms, as on the
-    /// Redlock page.
+    /// The allowance for clocks that run at different rates. Default: 1 % of the ttl and 2 ms, as
+    /// on the Redlock page.
     pub const fn drift(mut self, drift: Drift) -> Self {
         self.config.drift = drift;
         self
     }
 
-    /// How long before its keys may expire a lease ends. Default: a tenth of the ttl, at most 500 ms.
+    /// How long before its keys may expire a lease ends. Default: a tenth of the ttl, at most 500
+    /// ms.
     ///
-    /// If the lock is not released, its keys expire this long after [`lost`](crate::LockGuard::lost) resolves, or
-    /// later. Zero gives the bare formula of Redlock.
+    /// If the lock is not released, its keys expire this long after
+    /// [`lost`](crate::LockGuard::lost) resolves, or later. Zero gives the bare formula of Redlock.
     pub const fn safety_margin(mut self, margin: Duration) -> Self {
         self.config.safety_margin = SafetyMargin::Fixed(margin);
         self
     }
 
-    /// How long a round waits for votes, from its start. Default: a tenth of the ttl, at most 500 ms.
+    /// How long a round waits for votes, from its start. Default: a tenth of the ttl, at most 500
+    /// ms.
     ///
-    /// It includes connecting, and with fencing both round trips. A round ends as soon as it is decided, so this delays only rounds without a
-    /// quorum. Half of the validity is the most, also for a shorter ttl that a request asks for.
+    /// It includes connecting, and with fencing both round trips. A round ends as soon as it is
+    /// decided, so this delays only rounds without a quorum. Half of the validity is the most, also
+    /// for a shorter ttl that a request asks for.
     pub const fn node_timeout(mut self, timeout: Duration) -> Self {
         self.config.node_timeout = Some(timeout);
         self
@@ -86,8 +90,8 @@ impl LockManagerBuilder {
 
     /// The longest time between two renewals. Default: a third of the validity.
     ///
-    /// The moment itself is drawn at random from the last three tenths of it. Two node timeouts are left
-    /// for a second try.
+    /// The moment itself is drawn at random from the last three tenths of it. Two node timeouts are
+    /// left for a second try.
     pub const fn renew_interval(mut self, interval: Duration) -> Self {
         self.config.renew_interval = Some(interval);
         self
@@ -99,20 +103,20 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How many tasks of this manager may be queued for one key, behind the task that holds it or competes for it.
-    /// Default: no limit.
+    /// How many tasks of this manager may be queued for one key, behind the task that holds it or
+    /// competes for it. Default: no limit.
     ///
     /// One more fails, when it comes to that name, with
-    /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters), and nothing is sent. Readers, and a request that
-    /// waits for no holder, are never queued. Requests for one of the same names ([`lock_any`](LockManager::lock_any))
-    /// have one queue.
+    /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters), and nothing is sent.
+    /// Readers, and a request that waits for no holder, are never queued. Requests for one of the
+    /// same names ([`lock_any`](LockManager::lock_any)) have one queue.
     pub const fn max_waiters(mut self, most: usize) -> Self {
         self.config.max_waiters = Some(most);
         self
     }
 
-    /// The random delay between rounds where no node can keep a wait queue: up to `base` at first, doubling up to
-    /// `most`. Default: 10 ms and 1 s. `base` is at least 1 ms, and at most `most`.
+    /// The random delay between rounds where no node can keep a wait queue: up to `base` at first,
+    /// doubling up to `most`. Default: 10 ms and 1 s. `base` is at least 1 ms, and at most `most`.
     pub const fn backoff(mut self, base: Duration, most: Duration) -> Self {
         self.config.backoff = Backoff { base, most };
         self
@@ -120,28 +124,29 @@ impl LockManagerBuilder {
 
     /// The text before each key. Default: none, as in the canonical protocol.
     ///
-    /// Two locks exclude each other if prefix and name together are the same bytes. So a prefix should end
-    /// with a byte that no name begins with, such as a colon.
+    /// Two locks exclude each other if prefix and name together are the same bytes. So a prefix
+    /// should end with a byte that no name begins with, such as a colon.
     pub fn key_prefix(mut self, prefix: impl Into<Vec<u8>>) -> Self {
         self.config.key_prefix = prefix.into();
         self
     }
 
-    /// What other processes see of this manager's locks: a host name and a purpose, for example. Default: none.
+    /// What other processes see of this manager's locks: a host name and a purpose, for example.
+    /// Default: none.
     ///
-    /// 1 to 200 bytes of UTF-8 without control characters. The nodes store it in clear text behind the token of each
-    /// lock, and the refusals and the inspections of all processes show it. [`LockRequest::label`](crate::LockRequest::label)
-    /// overrides it.
+    /// 1 to 200 bytes of UTF-8 without control characters. The nodes store it in clear text behind
+    /// the token of each lock, and the refusals and the inspections of all processes show it.
+    /// [`LockRequest::label`](crate::LockRequest::label) overrides it.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Refuses votes from a node that may have forgotten locks, for the longest ttl of any lock. Default:
-    /// off.
+    /// Refuses votes from a node that may have forgotten locks, for the longest ttl of any lock.
+    /// Default: off.
     ///
-    /// Every process that locks on these nodes needs the same setting. A new cluster grants nothing for that
-    /// time, once.
+    /// Every process that locks on these nodes needs the same setting. A new cluster grants nothing
+    /// for that time, once.
     pub fn restart_guard(mut self, guard: impl Into<RestartGuard>) -> Self {
         self.config.restart_guard = Some(guard.into());
         self

@@ -18,8 +18,9 @@ use crate::turns::tickets::Inner;
 
 /// What was left when a manager was closed.
 ///
-/// `Display` is one line, such as `all released; 10.0.0.2 did not answer`: *all* is all but at the nodes that
-/// it names. It begins with `not all released` if a node that answers was not clean in time.
+/// `Display` is one line, such as `all released; 10.0.0.2 did not answer`: *all* is all but at the
+/// nodes that it names. It begins with `not all released` if a node that answers was not clean in
+/// time.
 #[derive(Clone, Debug)]
 #[must_use = "it says whether keys may be left"]
 pub struct CloseReport {
@@ -105,8 +106,8 @@ pub(super) async fn close(manager: &Arc<Inner>, limit: Duration) -> CloseReport 
         entry.handle_due(Due::Close(limit / 2), start);
     }
     let node_timeout = cluster.config.default_node_timeout();
-    // A node that seems silent is named after a pause, if it has not answered by then: this process may have been
-    // stopped, or too busy to send or to hear.
+    // A node that seems silent is named after a pause, if it has not answered by then: this process
+    // may have been stopped, or too busy to send or to hear.
     let pause = node_timeout / 4;
     let mut suspected_at: Option<Instant> = None;
     loop {

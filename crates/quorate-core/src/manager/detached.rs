@@ -9,14 +9,16 @@ use crate::algorithm::lease::Ttl;
 use crate::resource::{Key, Label, Token, hex};
 use crate::seam::backend::{Claim, Mode};
 
-/// A lock that was [detached](crate::LockGuard::detach), to be [adopted](crate::LockManager::adopt) once.
+/// A lock that was [detached](crate::LockGuard::detach), to be [adopted](crate::LockManager::adopt)
+/// once.
 ///
-/// **A secret**: a program that has it can extend and release the lock, and act as its holder. `Debug`
-/// shows no token. [`encode`](Self::encode), and serde behind the feature `serde`, write the token, so
-/// send the record only where a password may go.
+/// **A secret**: a program that has it can extend and release the lock, and act as its holder.
+/// `Debug` shows no token. [`encode`](Self::encode), and serde behind the feature `serde`, write
+/// the token, so send the record only where a password may go.
 ///
-/// The record does not say for how long the lock is still held. That is measured when it is adopted.
-/// Two adopters of one record are two holders of one lock: adopt it once, and keep no copy.
+/// The record does not say for how long the lock is still held. That is measured when it is
+/// adopted. Two adopters of one record are two holders of one lock: adopt it once, and keep no
+/// copy.
 #[derive(Clone)]
 pub struct DetachedLock {
     claim: Claim,
@@ -58,10 +60,11 @@ impl DetachedLock {
 
     /// Writes the record as one printable word. It is a secret: do not log it.
     ///
-    /// Its parts, with colons between them: a version, the ttl in milliseconds, the fencing token, the token, the
-    /// label and each key. Token, label and keys are in hexadecimal digits. There are four versions: without a fencing token and a
-    /// label, with a fencing token, with a label, and of a reader. The last two leave the place of a missing fencing token
-    /// or label empty. So a program that knows no fencing, no labels, or no readers, does not adopt the lock.
+    /// Its parts, with colons between them: a version, the ttl in milliseconds, the fencing token,
+    /// the token, the label and each key. Token, label and keys are in hexadecimal digits. There
+    /// are four versions: without a fencing token and a label, with a fencing token, with a label,
+    /// and of a reader. The last two leave the place of a missing fencing token or label empty. So
+    /// a program that knows no fencing, no labels, or no readers, does not adopt the lock.
     #[must_use]
     pub fn encode(&self) -> String {
         let token = self.claim.token();

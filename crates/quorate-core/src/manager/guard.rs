@@ -19,12 +19,13 @@ use crate::telemetry;
 
 /// A lock that is held until [`valid_until`](Self::valid_until).
 ///
-/// Dropping it releases the lock in the background, where a runtime runs. [`release`](Self::release) says
-/// whether the lock was held until then. Drop neither blocks nor panics. Where nothing runs any more, or the
-/// guard is forgotten, the lock is free again after its ttl.
+/// Dropping it releases the lock in the background, where a runtime runs.
+/// [`release`](Self::release) says whether the lock was held until then. Drop neither blocks nor
+/// panics. Where nothing runs any more, or the guard is forgotten, the lock is free again after its
+/// ttl.
 ///
-/// A guard is no proof. Between the last look at [`is_valid`](Self::is_valid) and a write, a pause may
-/// outlast the lease. Only a resource that checks a fencing token refuses that write.
+/// A guard is no proof. Between the last look at [`is_valid`](Self::is_valid) and a write, a pause
+/// may outlast the lease. Only a resource that checks a fencing token refuses that write.
 #[must_use = "the lock is released at once, unless the guard is bound to a name: `let _guard = …`, not `let _ = …`"]
 pub struct LockGuard {
     lease: Lease,
@@ -63,12 +64,13 @@ impl LockGuard {
         self.lease.keys()
     }
 
-    /// The lock's fencing token, if one was [asked for](crate::LockRequest::fenced). No I/O. A request for it
-    /// [gives it](crate::LockRequest::with_token) beside the guard.
+    /// The lock's fencing token, if one was [asked for](crate::LockRequest::fenced). No I/O. A
+    /// request for it [gives it](crate::LockRequest::with_token) beside the guard.
     ///
-    /// Send it along with each write. A resource that keeps the highest token it has seen, and refuses lower
-    /// ones, cannot be written to by a holder whose lease has ended unnoticed.
-    /// [`FencedCell`](crate::FencedCell) is such a resource in memory. Later holders have higher tokens.
+    /// Send it along with each write. A resource that keeps the highest token it has seen, and
+    /// refuses lower ones, cannot be written to by a holder whose lease has ended unnoticed.
+    /// [`FencedCell`](crate::FencedCell) is such a resource in memory. Later holders have higher
+    /// tokens.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.lease.fencing_token()
@@ -82,12 +84,12 @@ impl LockGuard {
 
     /// Resolves when the lease has ended, and says why.
     ///
-    /// A lease that is not extended ends at [`valid_until`](Self::valid_until), by a local timer, whatever
-    /// the nodes do. Any number of tasks may wait.
+    /// A lease that is not extended ends at [`valid_until`](Self::valid_until), by a local timer,
+    /// whatever the nodes do. Any number of tasks may wait.
     ///
-    /// If the lease ended by time, at its hold limit or by a close, its keys stay for the safety margin while the
-    /// guard lives: no other client or task can have the lock before that. If the nodes say that the keys are not
-    /// ours, another client may have the lock already.
+    /// If the lease ended by time, at its hold limit or by a close, its keys stay for the safety
+    /// margin while the guard lives: no other client or task can have the lock before that. If the
+    /// nodes say that the keys are not ours, another client may have the lock already.
     ///
     /// # Cancel safety
     ///
@@ -105,7 +107,8 @@ impl LockGuard {
         self.lease.draining()
     }
 
-    /// Resolves when the lease is at risk, with the time that is left: an early warning before [`lost`](Self::lost).
+    /// Resolves when the lease is at risk, with the time that is left: an early warning before
+    /// [`lost`](Self::lost).
     ///
     /// A lease is at risk from the moment at which an extension or renewal has failed, while the
     /// lease is still valid. So it is if a renewal had to wait for others of this manager until the
@@ -113,9 +116,9 @@ impl LockGuard {
     /// of the failed one that move the end of the lease late. A lock that was
     /// [revoked](Self::revoked) is at risk until its end.
     ///
-    /// Renewals are tried again by themselves, so a risk may pass. As long as it lasts, this resolves at once: warn once,
-    /// and wait for it again when [`is_at_risk`](Self::is_at_risk) is false. A lease that is not extended is never at risk.
-    /// Any number of tasks may wait.
+    /// Renewals are tried again by themselves, so a risk may pass. As long as it lasts, this
+    /// resolves at once: warn once, and wait for it again when [`is_at_risk`](Self::is_at_risk) is
+    /// false. A lease that is not extended is never at risk. Any number of tasks may wait.
     ///
     /// # Errors
     ///
@@ -130,11 +133,12 @@ impl LockGuard {
         self.lease.at_risk()
     }
 
-    /// Resolves when the lock was [revoked](crate::LockManager::revoke), with the label of the process that did it: the
-    /// holder is asked to leave.
+    /// Resolves when the lock was [revoked](crate::LockManager::revoke), with the label of the
+    /// process that did it: the holder is asked to leave.
     ///
-    /// The lease stays valid until its end, and is extended no more: no other client has the lock before. A holder that
-    /// releases before that gives the lock free. Nodes that push say it within a round trip, others at the next renewal.
+    /// The lease stays valid until its end, and is extended no more: no other client has the lock
+    /// before. A holder that releases before that gives the lock free. Nodes that push say it
+    /// within a round trip, others at the next renewal.
     ///
     /// # Errors
     ///
@@ -149,7 +153,8 @@ impl LockGuard {
         self.lease.revoked()
     }
 
-    /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no I/O.
+    /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no
+    /// I/O.
     #[must_use]
     pub fn is_at_risk(&self) -> bool {
         self.lease.is_at_risk()
@@ -157,8 +162,8 @@ impl LockGuard {
 
     /// Runs `future` until the lease ends: then `future` is dropped.
     ///
-    /// Code that blocks the thread cannot be stopped. If `future` ends after its lease, its value is
-    /// dropped.
+    /// Code that blocks the thread cannot be stopped. If `future` ends after its lease, its value
+    /// is dropped.
     ///
     /// # Errors
     ///
@@ -176,24 +181,25 @@ impl LockGuard {
 
     /// Renews the lease in the background until it ends. A second call changes nothing.
     ///
-    /// A renewal that fails is tried again until the end of the lease. The moments are drawn at random, so
-    /// that many leases do not renew at once. A guard that is renewed and forgotten is held until its
-    /// [`hold_limit`](crate::LockRequest::hold_limit), or for as long as the process lives.
+    /// A renewal that fails is tried again until the end of the lease. The moments are drawn at
+    /// random, so that many leases do not renew at once. A guard that is renewed and forgotten is
+    /// held until its [`hold_limit`](crate::LockRequest::hold_limit), or for as long as the process
+    /// lives.
     pub fn auto_renew(&self) {
         self.lease.attempt().renew();
     }
 
     /// Extends the lease to the ttl that it was acquired with, from now.
     ///
-    /// Nodes that have lost the keys are given them again, if a quorum still had them. They count from the
-    /// next extension on.
+    /// Nodes that have lost the keys are given them again, if a quorum still had them. They count
+    /// from the next extension on.
     ///
     /// # Errors
     ///
-    /// - [`ExtendError::Lost`]: the lease has ended. More nodes than a quorum can spare may have answered
-    ///   just now that the keys are not ours.
-    /// - [`ExtendError::NoQuorum`]: no quorum extended. The lease stays as it was, and the next try may
-    ///   succeed.
+    /// - [`ExtendError::Lost`]: the lease has ended. More nodes than a quorum can spare may have
+    ///   answered just now that the keys are not ours.
+    /// - [`ExtendError::NoQuorum`]: no quorum extended. The lease stays as it was, and the next try
+    ///   may succeed.
     ///
     /// # Cancel safety
     ///
@@ -203,12 +209,13 @@ impl LockGuard {
         attempt.extend(attempt.claim.ttl()).await
     }
 
-    /// Extends the lease so that the keys live for `ttl` from now. It never shortens it, and never extends it
-    /// beyond its [`hold_limit`](crate::LockRequest::hold_limit).
+    /// Extends the lease so that the keys live for `ttl` from now. It never shortens it, and never
+    /// extends it beyond its [`hold_limit`](crate::LockRequest::hold_limit).
     ///
     /// # Errors
     ///
-    /// As [`extend`](Self::extend), and [`ExtendError::Ttl`] for a ttl that is too short or too long.
+    /// As [`extend`](Self::extend), and [`ExtendError::Ttl`] for a ttl that is too short or too
+    /// long.
     ///
     /// # Cancel safety
     ///
@@ -237,14 +244,16 @@ impl LockGuard {
 
     /// Ends the lease, and leaves a mark in its place: no client acquires it for `duration`.
     ///
-    /// It does not prolong the lease: [`auto_renew`](Self::auto_renew) and [`extend`](Self::extend) do that. It is for work that is
-    /// done once: what stays on the nodes marks it as done. On nodes that keep the order of calls, which
-    /// a pool does not, it reads *done by*, and not *held by*, in inspections and errors of all processes.
-    /// The lock is free after `duration`, or after its ttl, if that is longer. Once this has returned, no
-    /// release and no close of the manager frees it earlier. `duration` is cut to the range from 1 ms to 100 years. Neither the
-    /// longest ttl, nor the hold limit, nor the `max_ttl` of the restart guard bounds it. A node that loses its data
-    /// forgets the lock, so it is a record only as long as a quorum of nodes has it. Therefore this returns
-    /// when each node has it, or has not answered for a node timeout: the event `kept` names those.
+    /// It does not prolong the lease: [`auto_renew`](Self::auto_renew) and [`extend`](Self::extend)
+    /// do that. It is for work that is done once: what stays on the nodes marks it as done. On
+    /// nodes that keep the order of calls, which a pool does not, it reads *done by*, and not *held
+    /// by*, in inspections and errors of all processes. The lock is free after `duration`, or after
+    /// its ttl, if that is longer. Once this has returned, no release and no close of the manager
+    /// frees it earlier. `duration` is cut to the range from 1 ms to 100 years. Neither the longest
+    /// ttl, nor the hold limit, nor the `max_ttl` of the restart guard bounds it. A node that loses
+    /// its data forgets the lock, so it is a record only as long as a quorum of nodes has it.
+    /// Therefore this returns when each node has it, or has not answered for a node timeout: the
+    /// event `kept` names those.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -261,22 +270,25 @@ impl LockGuard {
     /// # Errors
     ///
     /// - [`ExtendError::Lost`]: the lease has ended, before or meanwhile. Nothing is kept.
-    /// - [`ExtendError::NoQuorum`]: no quorum extended. The lock is released. Before that, a quorum has to extend for the plain
-    ///   ttl: if it does not, `duration` is sent to no node. A quorum that fails between these two rounds may leave a node
-    ///   that extends and does not answer. It is asked for a minute longer than the ttl, and may keep the lock for
-    ///   `duration` after that, or if the process ends before it: [`close`](crate::LockManager::close) names that node.
+    /// - [`ExtendError::NoQuorum`]: no quorum extended. The lock is released. Before that, a quorum
+    ///   has to extend for the plain ttl: if it does not, `duration` is sent to no node. A quorum
+    ///   that fails between these two rounds may leave a node that extends and does not answer. It
+    ///   is asked for a minute longer than the ttl, and may keep the lock for `duration` after
+    ///   that, or if the process ends before it: [`close`](crate::LockManager::close) names that
+    ///   node.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock in the background, as after a crash. Where it has only to be marked
-    /// as done by then, it is kept, and reads *held*.
+    /// Dropping the future releases the lock in the background, as after a crash. Where it has only
+    /// to be marked as done by then, it is kept, and reads *held*.
     pub async fn keep(mut self, duration: Duration) -> Result<(), ExtendError> {
         let (cluster, attempt) = (self.lease.cluster(), self.lease.attempt());
         let end = Duration::from_micros(cluster.runtime.unix_micros());
         let ran = end.saturating_sub(attempt.held(cluster.now()))..end;
         let ttl = attempt.claim.ttl();
         let kept = async {
-            // A node that sets the mark and is away then keeps it if this process ends: so a quorum has to answer first.
+            // A node that sets the mark and is away then keeps it if this process ends: so a quorum
+            // has to answer first.
             attempt.extend(ttl).await?;
             let lacking = attempt.extend_on_all(Ttl::of_mark(duration).max(ttl)).await?;
             attempt.detach()?;
@@ -293,18 +305,19 @@ impl LockGuard {
 
     /// Releases the lock on all nodes, and says whether it was held until then.
     ///
-    /// Returns when the answers decide it, after a node timeout at the latest. Slower nodes are released in the
-    /// background, and a node that fails is asked again until the cleanup bound.
+    /// Returns when the answers decide it, after a node timeout at the latest. Slower nodes are
+    /// released in the background, and a node that fails is asked again until the cleanup bound.
     ///
     /// # Errors
     ///
-    /// - [`ReleaseError::Lost`]: the lease had ended before. Another client may have held the lock since.
+    /// - [`ReleaseError::Lost`]: the lease had ended before. Another client may have held the lock
+    ///   since.
     /// - [`ReleaseError::Unconfirmed`]: too few nodes answered to prove that it had not.
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time, even before its first poll: the release goes on in the
-    /// background.
+    /// The future can be dropped at any time, even before its first poll: the release goes on in
+    /// the background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let start = telemetry::IS_ON.then(|| (self.lease.cluster().now(), self.lease.remaining()));
         let result = self.lease.attempt().release().await;
@@ -330,10 +343,11 @@ impl LockGuard {
     }
 }
 
-/// Replaces the value of a lock that is kept by that of a mark, at most for a node timeout. The lock stays without it, too.
+/// Replaces the value of a lock that is kept by that of a mark, at most for a node timeout. The
+/// lock stays without it, too.
 ///
-/// A revoke compares and leaves the ttl. Over a pool it could reach the node before the extension, which would then find
-/// another value: none is sent.
+/// A revoke compares and leaves the ttl. Over a pool it could reach the node before the extension,
+/// which would then find another value: none is sent.
 async fn mark(cluster: &Arc<Cluster>, claim: &Claim, ran: &Range<Duration>) {
     let (nodes, needed) = (&cluster.nodes, Capabilities::ORDERED | Capabilities::REVOKE);
     let of = [Holder::new(claim.token().as_bytes())];

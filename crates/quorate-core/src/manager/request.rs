@@ -21,8 +21,8 @@ use crate::turns::tickets::Inner;
 ///
 /// # Errors
 ///
-/// - [`LockError::Held`]: until the timeout, refusals left no quorum, or a guard or an earlier waiter of this
-///   manager was in the way.
+/// - [`LockError::Held`]: until the timeout, refusals left no quorum, or a guard or an earlier
+///   waiter of this manager was in the way.
 /// - [`LockError::NoQuorum`]: until the timeout, too few nodes replied well to form a quorum.
 /// - [`LockError::Invalid`]: a name or a setting is invalid.
 /// - [`LockError::TooManyWaiters`]: with [`max_waiters`](crate::LockManagerBuilder::max_waiters).
@@ -51,8 +51,8 @@ impl LockRequest {
         self
     }
 
-    /// How long the lock is held at most, however often it is extended. Default: the manager's. A process that adopts the
-    /// lock has the limit of its own manager.
+    /// How long the lock is held at most, however often it is extended. Default: the manager's. A
+    /// process that adopts the lock has the limit of its own manager.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
         self.wishes.hold_limit = Some(limit);
         self
@@ -66,22 +66,25 @@ impl LockRequest {
 
     /// Waits without a deadline, whether the lock is held or too few nodes reply.
     ///
-    /// Ends without the lock for a reason that no waiting heals ([`LockError::is_permanent`]), at a close, and with
-    /// [`LockError::TooManyWaiters`] or [`LockError::Entropy`].
+    /// Ends without the lock for a reason that no waiting heals ([`LockError::is_permanent`]), at a
+    /// close, and with [`LockError::TooManyWaiters`] or [`LockError::Entropy`].
     pub const fn wait_forever(mut self) -> Self {
         self.wishes.patience = None;
         self
     }
 
-    /// Waits for no holder: the error is *held* if there is one. See also [`try_now`](Self::try_now).
+    /// Waits for no holder: the error is *held* if there is one. See also
+    /// [`try_now`](Self::try_now).
     ///
-    /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the way, where a
-    /// quorum of nodes names one holder, or where a quorum refuses without a name, as for readers. If several clients that ask at the same moment split the votes, each undoes
-    /// its round and asks again, after a pause that differs: one of them gets the lock. After ten such rounds, or two
-    /// node timeouts, the error is [`LockError::Held`].
+    /// Fails at once with [`LockError::Held`] where a guard or a waiter of this manager is in the
+    /// way, where a quorum of nodes names one holder, or where a quorum refuses without a name, as
+    /// for readers. If several clients that ask at the same moment split the votes, each undoes its
+    /// round and asks again, after a pause that differs: one of them gets the lock. After ten such
+    /// rounds, or two node timeouts, the error is [`LockError::Held`].
     ///
-    /// Before the first round it waits for a release, or an undo, of this manager, for a node timeout at most. All in all
-    /// it takes two node timeouts at most, and the time for the answers to its undo.
+    /// Before the first round it waits for a release, or an undo, of this manager, for a node
+    /// timeout at most. All in all it takes two node timeouts at most, and the time for the answers
+    /// to its undo.
     pub const fn no_wait(self) -> Self {
         self.timeout(Duration::ZERO)
     }
@@ -111,8 +114,8 @@ impl LockRequest {
         self
     }
 
-    /// Renews the lease in the background. See [`LockGuard::auto_renew`]. The ttl is at least 50 ms then, also for
-    /// [`with`](Self::with).
+    /// Renews the lease in the background. See [`LockGuard::auto_renew`]. The ttl is at least 50 ms
+    /// then, also for [`with`](Self::with).
     pub const fn auto_renew(mut self) -> Self {
         self.wishes.is_renewed = true;
         self
@@ -120,9 +123,10 @@ impl LockRequest {
 
     /// Acquires the lock with a fencing token, which is higher than that of every earlier holder.
     ///
-    /// Not for a lock that is [read](crate::LockManager::read): several readers hold it at the same time.
-    /// [`with_token`](Self::with_token) gives the token with the guard; see also [`LockGuard::fencing_token`]. While the nodes agree on the number, it costs no further round trip.
-    /// Each node must keep fencing numbers, and must not lose them.
+    /// Not for a lock that is [read](crate::LockManager::read): several readers hold it at the same
+    /// time. [`with_token`](Self::with_token) gives the token with the guard; see also
+    /// [`LockGuard::fencing_token`]. While the nodes agree on the number, it costs no further round
+    /// trip. Each node must keep fencing numbers, and must not lose them.
     pub const fn fenced(mut self) -> Self {
         self.wishes.fencing = true;
         self
@@ -198,7 +202,8 @@ impl LockRequest {
         self.wishes.patience
     }
 
-    /// The same request as one that waits without a deadline, but only while a quorum of nodes replies.
+    /// The same request as one that waits without a deadline, but only while a quorum of nodes
+    /// replies.
     pub(crate) const fn while_held(mut self) -> Self {
         self.wishes.needs_quorum = true;
         self.wait_forever()
@@ -259,7 +264,8 @@ pub(crate) async fn run_under<F: Future>(
     release(guard, value).await
 }
 
-/// Releases after a body that returned `value`. A release that too few nodes answer goes on in the background.
+/// Releases after a body that returned `value`. A release that too few nodes answer goes on in the
+/// background.
 pub(crate) async fn release<T>(guard: LockGuard, value: T) -> Result<T, WithError> {
     let lease = guard.lease();
     let cluster = lease.cluster();

@@ -1,7 +1,9 @@
-//! One of several names, whichever is free first: [`LockManager::lock_any`] and [`LockManager::permit`].
+//! One of several names, whichever is free first: [`LockManager::lock_any`] and
+//! [`LockManager::permit`].
 //!
-//! A permit is a lock on one of N names. To count holders on each node instead is unsound: with two permits on three nodes,
-//! the nodes can grant A and B, B and C, A and C. Then each of three holders has a majority.
+//! A permit is a lock on one of N names. To count holders on each node instead is unsound: with two
+//! permits on three nodes, the nodes can grant A and B, B and C, A and C. Then each of three
+//! holders has a majority.
 
 use crate::resource::{IntoResource, InvalidResource, Resource, Resources};
 use crate::{LockManager, LockRequest};
@@ -10,16 +12,17 @@ impl LockManager {
     /// Acquires a lock on one of `resources`, whichever is free first.
     ///
     /// [`LockGuard::keys`](crate::LockGuard::keys) says which. It is a lock like any other: a
-    /// [`lock`](Self::lock) on that name excludes it, and it has a fencing token of its own. All options of a
-    /// request apply. The names are tried in a random order, the one that this manager released last comes first. After
-    /// three lost rounds the request waits in the wait queue of the first name in sorted order.
+    /// [`lock`](Self::lock) on that name excludes it, and it has a fencing token of its own. All
+    /// options of a request apply. The names are tried in a random order, the one that this manager
+    /// released last comes first. After three lost rounds the request waits in the wait queue of
+    /// the first name in sorted order.
     ///
-    /// Requests of one manager for the same names are served one after the other. A request for one of these names alone
-    /// has a queue of its own: of both, the earlier one gets a name that this manager releases. Each request holds one name
-    /// at most.
+    /// Requests of one manager for the same names are served one after the other. A request for one
+    /// of these names alone has a queue of its own: of both, the earlier one gets a name that this
+    /// manager releases. Each request holds one name at most.
     ///
-    /// With [`no_wait`](LockRequest::no_wait) the error is *held* also if others ask at the same moment for the name that
-    /// is free.
+    /// With [`no_wait`](LockRequest::no_wait) the error is *held* also if others ask at the same
+    /// moment for the name that is free.
     ///
     /// ```
     /// use quorate_core::{LockError, LockManager};
@@ -33,8 +36,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockError`](crate::LockError), from the request. Without a name, with a name that is given twice, and with more
-    /// than 1,024 names the request is invalid.
+    /// [`LockError`](crate::LockError), from the request. Without a name, with a name that is given
+    /// twice, and with more than 1,024 names the request is invalid.
     ///
     /// # Cancel safety
     ///
@@ -46,8 +49,9 @@ impl LockManager {
 
     /// Acquires one of `count` permits: a lock on one of `NAME#1` to `NAME#count`.
     ///
-    /// At most `count` holders have a permit at a time. See [`lock_any`](Self::lock_any). Processes may give different
-    /// counts, and a process may change its count at any time: a process with the count 3 never holds `NAME#4`.
+    /// At most `count` holders have a permit at a time. See [`lock_any`](Self::lock_any). Processes
+    /// may give different counts, and a process may change its count at any time: a process with
+    /// the count 3 never holds `NAME#4`.
     ///
     /// ```
     /// use quorate_core::{LockManager, WithError};
@@ -60,7 +64,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockError`](crate::LockError), from the request. 0 permits are invalid, and more than 1,024.
+    /// [`LockError`](crate::LockError), from the request. 0 permits are invalid, and more than
+    /// 1,024.
     ///
     /// # Cancel safety
     ///

@@ -1,6 +1,7 @@
 //! Locks for threads without async: the same operations, on a thread that waits for them.
 //!
-//! The calling thread sleeps. The runtime of the manager does the rest: renewals, releases and connections.
+//! The calling thread sleeps. The runtime of the manager does the rest: renewals, releases and
+//! connections.
 
 use std::time::Duration;
 
@@ -23,9 +24,10 @@ fn may_block() -> Result<(), InvalidRequest> {
 impl LockRequest {
     /// Acquires the lock, and blocks the thread until it is decided. For threads without async.
     ///
-    /// Needs no runtime on this thread. The runtime of the manager has to make progress meanwhile: tokio's helper thread
-    /// and smol's executor do by themselves, a current-thread runtime only while another thread drives it. In async code
-    /// await the request. With tokio, the threads of `spawn_blocking` and `block_in_place` may block.
+    /// Needs no runtime on this thread. The runtime of the manager has to make progress meanwhile:
+    /// tokio's helper thread and smol's executor do by themselves, a current-thread runtime only
+    /// while another thread drives it. In async code await the request. With tokio, the threads of
+    /// `spawn_blocking` and `block_in_place` may block.
     ///
     /// ```no_run
     /// # use quorate_core::{LockBackend, LockManager};
@@ -40,7 +42,8 @@ impl LockRequest {
     ///
     /// # Errors
     ///
-    /// As the request, and [`LockError::Invalid`] in a tokio task. Other executors are not recognized.
+    /// As the request, and [`LockError::Invalid`] in a tokio task. Other executors are not
+    /// recognized.
     pub fn lock_blocking(self) -> Result<LockGuard, LockError> {
         may_block().inspect_err(|error| {
             telemetry::not_acquired(&[], Duration::ZERO, "invalid", error);
@@ -48,15 +51,18 @@ impl LockRequest {
         block_on(self.into_future())
     }
 
-    /// Runs `body` under the lock, and blocks the thread. The lease is renewed meanwhile, and the lock is released after it.
+    /// Runs `body` under the lock, and blocks the thread. The lease is renewed meanwhile, and the
+    /// lock is released after it.
     ///
-    /// `body` cannot be stopped: nothing drops it when the lease ends. It has to look at [`Lease::is_valid`] before each
-    /// step that needs the lock. See [`lock_blocking`](Self::lock_blocking) for the threads that may block.
+    /// `body` cannot be stopped: nothing drops it when the lease ends. It has to look at
+    /// [`Lease::is_valid`] before each step that needs the lock. See
+    /// [`lock_blocking`](Self::lock_blocking) for the threads that may block.
     ///
     /// # Errors
     ///
-    /// [`WithError::Lock`] if the lock was not acquired, as [`lock_blocking`](Self::lock_blocking). [`WithError::Lost`] if
-    /// the lease ended before `body` did: its value is dropped, and another client may have held the lock meanwhile.
+    /// [`WithError::Lock`] if the lock was not acquired, as [`lock_blocking`](Self::lock_blocking).
+    /// [`WithError::Lost`] if the lease ended before `body` did: its value is dropped, and another
+    /// client may have held the lock meanwhile.
     pub fn with_blocking<T>(self, body: impl FnOnce(Lease) -> T) -> Result<T, WithError> {
         let guard = self.auto_renew().lock_blocking()?;
         let lease = guard.lease();
@@ -69,13 +75,13 @@ impl LockRequest {
 }
 
 impl LockGuard {
-    /// Releases the lock, and blocks the thread until it is decided: for a node timeout at most. See
-    /// [`release`](Self::release).
+    /// Releases the lock, and blocks the thread until it is decided: for a node timeout at most.
+    /// See [`release`](Self::release).
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release). In a tokio task it is [`ReleaseError::Unconfirmed`] at once, and the release goes on
-    /// in the background.
+    /// As [`release`](Self::release). In a tokio task it is [`ReleaseError::Unconfirmed`] at once,
+    /// and the release goes on in the background.
     pub fn release_blocking(self) -> Result<(), ReleaseError> {
         if may_block().is_err() {
             return Err(ReleaseError::Unconfirmed(self.lease().cluster().nodes.none_asked()));
@@ -85,8 +91,8 @@ impl LockGuard {
 }
 
 impl LockManager {
-    /// As [`try_lock`](Self::try_lock), and blocks the thread until it is decided: for two node timeouts at most, and the
-    /// answers to an undo.
+    /// As [`try_lock`](Self::try_lock), and blocks the thread until it is decided: for two node
+    /// timeouts at most, and the answers to an undo.
     ///
     /// # Errors
     ///

@@ -9,12 +9,12 @@ use crate::FencingToken;
 /// A value that only the holder with the highest [`FencingToken`] so far can write.
 ///
 /// A lock with a timeout cannot stop a holder that was paused during its work. It continues and
-/// writes, although its lease has ended and another client holds the lock. Only the resource that it
-/// writes to can refuse the write. This is such a resource inside one process: a value, together with
-/// the highest token that was used. The check and the write are one step.
+/// writes, although its lease has ended and another client holds the lock. Only the resource that
+/// it writes to can refuse the write. This is such a resource inside one process: a value, together
+/// with the highest token that was used. The check and the write are one step.
 ///
-/// The cell refuses a holder that is older than a holder that has written. It cannot know of a newer
-/// holder that has not written yet.
+/// The cell refuses a holder that is older than a holder that has written. It cannot know of a
+/// newer holder that has not written yet.
 ///
 /// # Examples
 ///
@@ -33,8 +33,8 @@ use crate::FencingToken;
 /// # In a database
 ///
 /// Store the highest token beside the data. Make the check a condition of the write, in **one**
-/// statement or transaction. A token fits a `BIGINT`. Equal tokens are accepted, since one holder may
-/// write several times:
+/// statement or transaction. A token fits a `BIGINT`. Equal tokens are accepted, since one holder
+/// may write several times:
 ///
 /// ```sql
 /// UPDATE accounts SET fence = $1, balance = $2 WHERE id = $3 AND fence <= $1;
@@ -45,9 +45,9 @@ use crate::FencingToken;
 ///     WHERE accounts.fence <= excluded.fence;
 /// ```
 ///
-/// A `SELECT` of the highest token followed by a write is two steps. Another holder can write between
-/// them. In Redis, use one script. If the write depends on what is there, store the token first, then
-/// read.
+/// A `SELECT` of the highest token followed by a write is two steps. Another holder can write
+/// between them. In Redis, use one script. If the write depends on what is there, store the token
+/// first, then read.
 pub struct FencedCell<T> {
     /// Written only while the value is locked.
     highest: AtomicU64,
@@ -67,8 +67,8 @@ impl<T> FencedCell<T> {
 
     /// Calls `write` with the value, unless a higher token was used. Returns what `write` returns.
     ///
-    /// Blocks the thread while another thread is in `write`, so `write` should be short. If it panics,
-    /// `token` counts as used, and the value stays as the panic left it.
+    /// Blocks the thread while another thread is in `write`, so `write` should be short. If it
+    /// panics, `token` counts as used, and the value stays as the panic left it.
     ///
     /// # Errors
     ///

@@ -16,19 +16,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 impl LockManager {
     /// Leads under `name` whenever this process can, until `body` returns.
     ///
-    /// Waits without a deadline, and runs `body` under the lock, which is renewed. When the lease is
-    /// lost, the body is dropped before another process can lead. Then this process competes again,
-    /// and calls the body anew for its next term. When the body returns, the lock is released and its
-    /// value returned. `None`: the manager was [drained](Self::drain) or closed before that. A body that
-    /// runs then is told by [`Lease::draining`].
+    /// Waits without a deadline, and runs `body` under the lock, which is renewed. When the lease
+    /// is lost, the body is dropped before another process can lead. Then this process competes
+    /// again, and calls the body anew for its next term. When the body returns, the lock is
+    /// released and its value returned. `None`: the manager was [drained](Self::drain) or closed
+    /// before that. A body that runs then is told by [`Lease::draining`].
     ///
-    /// While too few nodes reply, it tries again after 1 s, 2 s, 4 s … 30 s, each shortened by up to a
-    /// half at random. Code in the body that blocks the thread or was spawned is not stopped: give it the
-    /// [`Lease`]. [Fenced](LockRequest::with_token), each term has a number.
+    /// While too few nodes reply, it tries again after 1 s, 2 s, 4 s … 30 s, each shortened by up
+    /// to a half at random. Code in the body that blocks the thread or was spawned is not stopped:
+    /// give it the [`Lease`]. [Fenced](LockRequest::with_token), each term has a number.
     ///
-    /// The future of a term must not borrow from the closure: `async move |lease| …` may use no value
-    /// that it owns. A closure without `move` borrows from its surroundings, in an `async move` block of a
-    /// spawned task as well.
+    /// The future of a term must not borrow from the closure: `async move |lease| …` may use no
+    /// value that it owns. A closure without `move` borrows from its surroundings, in an
+    /// `async move` block of a spawned task as well.
     ///
     /// ```
     /// # use quorate_core::{LockError, LockManager};
@@ -72,8 +72,9 @@ impl LockManager {
 impl LockRequest {
     /// Leads under this lock whenever this process can. See [`LockManager::lead`].
     ///
-    /// The ttl, the hold limit and fencing are those of the request. A [`timeout`](Self::timeout) and
-    /// [`no_wait`](Self::no_wait) play no part. A lock for [reading](LockManager::read) is refused.
+    /// The ttl, the hold limit and fencing are those of the request. A [`timeout`](Self::timeout)
+    /// and [`no_wait`](Self::no_wait) play no part. A lock for [reading](LockManager::read) is
+    /// refused.
     ///
     /// # Errors
     ///

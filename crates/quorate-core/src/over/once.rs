@@ -1,7 +1,7 @@
 //! Work that is done once per period, by one of many processes.
 //!
-//! The wall clock only chooses a name: the lock is `NAME@N`, with N the number or the date of the period. After a success the
-//! lock is kept on the nodes, where it marks the period as done.
+//! The wall clock only chooses a name: the lock is `NAME@N`, with N the number or the date of the
+//! period. After a success the lock is kept on the nodes, where it marks the period as done.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Period {
-    /// Periods of this length, from 1 s to 1 day, counted from 1970-01-01. One that divides a day begins at the same
-    /// times on each day: an hour at each full hour, a day at midnight.
+    /// Periods of this length, from 1 s to 1 day, counted from 1970-01-01. One that divides a day
+    /// begins at the same times on each day: an hour at each full hour, a day at midnight.
     Every(Duration),
     /// From Monday to Sunday.
     Week,
@@ -35,8 +35,9 @@ impl From<Duration> for Period {
 }
 
 impl Period {
-    /// What stands behind the `@` in the name of the lock, for the period at so much time since 1970: a number, such as
-    /// `492901`, a week, such as `2026-W48Z`, or a month, such as `2026-11Z`.
+    /// What stands behind the `@` in the name of the lock, for the period at so much time since
+    /// 1970: a number, such as `492901`, a week, such as `2026-W48Z`, or a month, such as
+    /// `2026-11Z`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -78,15 +79,17 @@ impl Period {
 impl LockManager {
     /// Runs `body`, unless this or another process has run it in this period, or is running it.
     ///
-    /// A [`Period`] is a duration of at most a day, whose number is that of the Unix clock: `now / period`, rounded
-    /// down; or a week or a month of the calendar, in UTC. The lock is `NAME@NUMBER` ([`Period::name_at`]). The body runs as in [`with`](Self::with). If it returns `Ok`, the lock is
-    /// [kept](crate::LockGuard::keep) for two periods, and marks the period as done. Two, so that a machine whose
-    /// clock is a period slow does not run it again.
+    /// A [`Period`] is a duration of at most a day, whose number is that of the Unix clock:
+    /// `now / period`, rounded down; or a week or a month of the calendar, in UTC. The lock is
+    /// `NAME@NUMBER` ([`Period::name_at`]). The body runs as in [`with`](Self::with). If it returns
+    /// `Ok`, the lock is [kept](crate::LockGuard::keep) for two periods, and marks the period as
+    /// done. Two, so that a machine whose clock is a period slow does not run it again.
     ///
-    /// A body that fails, panics or loses its lease lets another call run it in the same period. After a crash
-    /// that is so once the ttl has passed. A process that crashes after the work and before the mark is set leaves no
-    /// mark: make the work idempotent. Successive periods have different names, so a body that outlives its period
-    /// runs beside the next one, unless it locks `NAME` inside.
+    /// A body that fails, panics or loses its lease lets another call run it in the same period.
+    /// After a crash that is so once the ttl has passed. A process that crashes after the work and
+    /// before the mark is set leaves no mark: make the work idempotent. Successive periods have
+    /// different names, so a body that outlives its period runs beside the next one, unless it
+    /// locks `NAME` inside.
     ///
     /// If no quorum keeps the mark, the value is returned all the same, with the event `not kept`.
     ///
@@ -109,15 +112,16 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// - [`WithError::Lock`](crate::WithError::Lock): the lock was not acquired, for another reason than that it is held. The body did not
-    ///   run. [`InvalidRequest::Period`]: the duration is under 1 s or over a day.
-    /// - [`WithError::Lost`](crate::WithError::Lost): the lease was lost, and another process may run the body in this
-    ///   period. What the body returned is dropped.
+    /// - [`WithError::Lock`](crate::WithError::Lock): the lock was not acquired, for another reason
+    ///   than that it is held. The body did not run. [`InvalidRequest::Period`]: the duration is
+    ///   under 1 s or over a day.
+    /// - [`WithError::Lost`](crate::WithError::Lost): the lease was lost, and another process may
+    ///   run the body in this period. What the body returned is dropped.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the body, and releases in the background: also if the body has returned `Ok`, and
-    /// the mark does not stand yet.
+    /// Dropping the future drops the body, and releases in the background: also if the body has
+    /// returned `Ok`, and the mark does not stand yet.
     pub fn once_per<R, P, F, T, E>(
         &self,
         name: R,
@@ -138,8 +142,9 @@ impl LockRequest {
     /// Runs `body`, unless this or another process has run it in this period, or is running it. See
     /// [`LockManager::once_per`].
     ///
-    /// The ttl, the label, the hold limit and fencing are those of the request, and `@` and the [period](Period::name_at) go behind each of its names.
-    /// A [`timeout`](Self::timeout) plays no part. A lock for [reading](LockManager::read) is refused.
+    /// The ttl, the label, the hold limit and fencing are those of the request, and `@` and the
+    /// [period](Period::name_at) go behind each of its names. A [`timeout`](Self::timeout) plays no
+    /// part. A lock for [reading](LockManager::read) is refused.
     ///
     /// ```
     /// # use std::time::Duration;

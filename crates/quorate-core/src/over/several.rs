@@ -1,7 +1,8 @@
 //! Several permits at once: [`LockRequest::several`].
 //!
-//! A request that holds one permit and waits for the next can block another one that does the same, and then neither ends.
-//! So a lock of their own stands around the parts: a request has it from before its first part until its last one.
+//! A request that holds one permit and waits for the next can block another one that does the same,
+//! and then neither ends. So a lock of their own stands around the parts: a request has it from
+//! before its first part until its last one.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,13 @@ use crate::resource::{InvalidResource, Resource};
 use crate::{Lease, LockGuard, LockRequest};
 
 impl LockRequest {
-    /// Acquires `count` of the permits, or of the names of [`lock_any`](crate::LockManager::lock_any): all of them or none.
+    /// Acquires `count` of the permits, or of the names of
+    /// [`lock_any`](crate::LockManager::lock_any): all of them or none.
     ///
-    /// Of two such requests never both hold a part: a lock on `NAME#several` is held until the last part is there. It
-    /// keeps such requests in their order, and no request for one permit away. The settings of the request are those of
-    /// each part, and its timeout is that of all together. The parts are renewed until the guard goes.
+    /// Of two such requests never both hold a part: a lock on `NAME#several` is held until the last
+    /// part is there. It keeps such requests in their order, and no request for one permit away.
+    /// The settings of the request are those of each part, and its timeout is that of all together.
+    /// The parts are renewed until the guard goes.
     ///
     /// ```
     /// use quorate_core::LockManager;
@@ -33,8 +36,9 @@ impl LockRequest {
     ///
     /// # Errors
     ///
-    /// [`LockError`], as the request for one part. Nothing is held then. 0 and more than there are permits are invalid. With
-    /// [`no_wait`](Self::no_wait) it is also *held* while another such request acquires its parts.
+    /// [`LockError`], as the request for one part. Nothing is held then. 0 and more than there are
+    /// permits are invalid. With [`no_wait`](Self::no_wait) it is also *held* while another such
+    /// request acquires its parts.
     ///
     /// # Cancel safety
     ///
@@ -138,7 +142,8 @@ impl Permits {
         Lease::first_lost(&self.leases())
     }
 
-    /// Runs `future` until the first of the leases ends: then `future` is dropped. See [`LockGuard::run`].
+    /// Runs `future` until the first of the leases ends: then `future` is dropped. See
+    /// [`LockGuard::run`].
     ///
     /// # Errors
     ///

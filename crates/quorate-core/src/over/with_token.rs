@@ -1,4 +1,5 @@
-//! The last call of a request whose guard, or body, comes with its fencing token: [`LockRequest::with_token`].
+//! The last call of a request whose guard, or body, comes with its fencing token:
+//! [`LockRequest::with_token`].
 
 use std::future::IntoFuture;
 
@@ -8,7 +9,8 @@ use crate::runtime::BoxFuture;
 use crate::{FencingToken, Lease, LockGuard, LockRequest, Period};
 
 impl LockRequest {
-    /// Acquires the lock with a fencing token, and gives it beside the guard. See [`fenced`](Self::fenced).
+    /// Acquires the lock with a fencing token, and gives it beside the guard. See
+    /// [`fenced`](Self::fenced).
     ///
     /// It comes behind all settings.
     ///
@@ -111,7 +113,8 @@ impl FencedRequest {
         self.0.once_per_under(period.into(), begin).await
     }
 
-    /// Acquires the lock, and blocks the thread until it is decided. See [`LockRequest::lock_blocking`].
+    /// Acquires the lock, and blocks the thread until it is decided. See
+    /// [`LockRequest::lock_blocking`].
     ///
     /// # Errors
     ///
@@ -135,7 +138,8 @@ fn with_its_token(guard: LockGuard) -> Result<(LockGuard, FencingToken), LockErr
     Ok((guard, token))
 }
 
-/// The token of a lock that was asked for with one. Without a token there is no lock, which is this error.
+/// The token of a lock that was asked for with one. Without a token there is no lock, which is this
+/// error.
 fn token_of(guard: &LockGuard) -> Result<FencingToken, LockError> {
     guard.fencing_token().ok_or_else(|| LockError::NoQuorum(QuorumFailure::default()))
 }

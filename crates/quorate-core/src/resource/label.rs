@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 /// What other processes see of a holder: a host name and a purpose, for example.
 ///
-/// 1 to 200 bytes of UTF-8 without control characters. The nodes store it in clear text behind the token. Any process may
-/// have stored it: errors and inspections show it as `{:?}` does, between quotation marks, with quotation marks, direction
-/// marks and the like escaped (L1). So does its `Display`; do the same with a text of [`as_str`](Self::as_str).
+/// 1 to 200 bytes of UTF-8 without control characters. The nodes store it in clear text behind the
+/// token. Any process may have stored it: errors and inspections show it as `{:?}` does, between
+/// quotation marks, with quotation marks, direction marks and the like escaped (L1). So does its
+/// `Display`; do the same with a text of [`as_str`](Self::as_str).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Label(Arc<str>);
 
@@ -27,8 +28,8 @@ impl Label {
 
     /// Makes a label of any text, such as the name of a user or a host.
     ///
-    /// A character that is not shown as it is, such as a line break or a direction mark, becomes `�`, and so does an empty
-    /// text. A text that is too long is cut behind a whole character.
+    /// A character that is not shown as it is, such as a line break or a direction mark, becomes
+    /// `�`, and so does an empty text. A text that is too long is cut behind a whole character.
     #[must_use]
     pub fn lossy(text: &str) -> Self {
         let is_shown = |character: &char| {
@@ -42,8 +43,8 @@ impl Label {
         Self::cut(&text)
     }
 
-    /// The label of a lock that was revoked: `revoked`, or `revoked by` and the label of the process that did it, cut to
-    /// the longest length.
+    /// The label of a lock that was revoked: `revoked`, or `revoked by` and the label of the
+    /// process that did it, cut to the longest length.
     pub(crate) fn of_revoked(by: Option<&Self>) -> Self {
         let text = by.map_or_else(|| "revoked".to_owned(), |by| format!("{BY}{}", by.0));
         Self::cut(&text)

@@ -22,11 +22,12 @@ const RAN: u8 = b'@';
 /// The number of hexadecimal digits at the front of the value.
 const DIGITS: usize = 2 * ENTROPY;
 
-/// The value that a node stores at the keys of an attempt: 20 random bytes as 40 hexadecimal digits. With a label,
-/// a space and the label follow.
+/// The value that a node stores at the keys of an attempt: 20 random bytes as 40 hexadecimal
+/// digits. With a label, a space and the label follow.
 ///
-/// The digits are a secret of the holder, since any client that knows the value can release the lock. Therefore no
-/// `Debug` and no error shows them (A6). A token has no order and is not a fencing token.
+/// The digits are a secret of the holder, since any client that knows the value can release the
+/// lock. Therefore no `Debug` and no error shows them (A6). A token has no order and is not a
+/// fencing token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Value);
 
@@ -119,7 +120,8 @@ pub(crate) fn ran_of(value: &[u8]) -> Option<Range<Duration>> {
     Some(time(start)?..time(end)?)
 }
 
-/// Whether a value is that of a mark. The text before the digits keeps it apart from each token, whatever its label.
+/// Whether a value is that of a mark. The text before the digits keeps it apart from each token,
+/// whatever its label.
 pub(crate) fn is_mark(value: &[u8]) -> bool {
     has_digits_behind(MARK, value)
 }

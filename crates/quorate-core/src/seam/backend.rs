@@ -64,7 +64,8 @@ pub use sighting::{Holder, Reader, Sighting};
 /// - *No deadline.* A method stays pending as long as the command may still be executed. The caller
 ///   has the deadlines (Q5).
 /// - *Order.* With [`Capabilities::ORDERED`], calls take effect in the order of their
-///   [`begin`](LockBackend::begin)s, and a call that did not leave before its connection ended never leaves (C3).
+///   [`begin`](LockBackend::begin)s, and a call that did not leave before its connection ended
+///   never leaves (C3).
 /// - *Drop.* Dropping a future may or may not stop its command, and disturbs no other call.
 ///
 /// An option that the backend cannot carry out makes the call fail as
@@ -74,8 +75,8 @@ pub use sighting::{Holder, Reader, Sighting};
 pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// Acquires all keys of the claim for its ttl, or none of them.
     ///
-    /// A key that holds the claim's token counts as ours: it stays as it is, and missing keys are set. For a
-    /// single key, a refusal is allowed too.
+    /// A key that holds the claim's token counts as ours: it stays as it is, and missing keys are
+    /// set. For a single key, a refusal is allowed too.
     ///
     /// # Errors
     ///
@@ -86,7 +87,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// A dropped call may or may not be executed. The caller sends a release.
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError>;
 
-    /// Makes all keys live for at least the claim's ttl from now, if all are ours. Never shortens (H2).
+    /// Makes all keys live for at least the claim's ttl from now, if all are ours. Never shortens
+    /// (H2).
     ///
     /// # Errors
     ///
@@ -97,8 +99,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// A dropped call may or may not be executed.
     async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError>;
 
-    /// Deletes those keys of the claim that are ours, or have the [mark](Leaves::Mark) for its token; granted if all of them
-    /// were. No other value frees a mark (V9).
+    /// Deletes those keys of the claim that are ours, or have the [mark](Leaves::Mark) for its
+    /// token; granted if all of them were. No other value frees a mark (V9).
     ///
     /// # Errors
     ///
@@ -119,8 +121,9 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         Capabilities::NONE
     }
 
-    /// How long a connect may take. Until the node has answered once, a call to it may take that much longer than a node
-    /// timeout: a process that begins has no connection. Zero for a backend that connects before its first call.
+    /// How long a connect may take. Until the node has answered once, a call to it may take that
+    /// much longer than a node timeout: a process that begins has no connection. Zero for a backend
+    /// that connects before its first call.
     fn connect_limit(&self) -> Duration {
         Duration::ZERO
     }

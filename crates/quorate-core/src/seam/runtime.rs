@@ -1,8 +1,8 @@
 //! The seam to an async runtime: clock, timer, spawner and randomness, as one object.
 //!
-//! `TokioRuntime` and `SmolRuntime` are behind the features `tokio` and `smol`. `quorate-memory` has a
-//! runtime with virtual time. To support another runtime, implement the four required methods of
-//! [`Runtime`] and test them with `quorate_memory::conformance::runtime`.
+//! `TokioRuntime` and `SmolRuntime` are behind the features `tokio` and `smol`. `quorate-memory`
+//! has a runtime with virtual time. To support another runtime, implement the four required methods
+//! of [`Runtime`] and test them with `quorate_memory::conformance::runtime`.
 
 use std::fmt;
 use std::future::Future;
@@ -44,12 +44,12 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///
 /// # Contract
 ///
-/// - *Monotonic.* The clock never goes back. If possible, it advances while the machine is suspended,
-///   as the nodes' clocks do: see [`time_suspended`] (T4).
+/// - *Monotonic.* The clock never goes back. If possible, it advances while the machine is
+///   suspended, as the nodes' clocks do: see [`time_suspended`] (T4).
 /// - *Not early.* A sleep ends when [`now`](Self::now) has reached the deadline, never before.
-/// - *Independent tasks.* A spawned task makes progress without being awaited. If that is impossible,
-///   because the runtime has shut down, `spawn` drops the task. `spawn` is called from `Drop`, so it
-///   neither blocks nor panics (A1).
+/// - *Independent tasks.* A spawned task makes progress without being awaited. If that is
+///   impossible, because the runtime has shut down, `spawn` drops the task. `spawn` is called from
+///   `Drop`, so it neither blocks nor panics (A1).
 /// - *Strong randomness.* It comes from the operating system or is as strong. Only a simulation may
 ///   use a weaker source.
 pub trait Runtime: fmt::Debug + Send + Sync + 'static {
@@ -65,8 +65,9 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 
     /// Waits until `deadline`, and no more than half a second longer after a suspend.
     ///
-    /// For sleeps of seconds: it may cost more to begin one than a [`sleep_until`](Self::sleep_until). That is the
-    /// default, and right if its timers go on during a suspend as the clock does.
+    /// For sleeps of seconds: it may cost more to begin one than a
+    /// [`sleep_until`](Self::sleep_until). That is the default, and right if its timers go on
+    /// during a suspend as the clock does.
     ///
     /// # Cancel safety
     ///
@@ -78,15 +79,16 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// Runs `task` in the background.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
-    /// Fills `bytes` with random bytes that are strong enough for secrets. Most implementations call
-    /// [`os_random`].
+    /// Fills `bytes` with random bytes that are strong enough for secrets. Most implementations
+    /// call [`os_random`].
     ///
     /// # Errors
     ///
     /// The source of randomness failed. Then no lock is acquired.
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError>;
 
-    /// Microseconds since 1970 by the wall clock: the [fencing hint](crate::backend::FenceHint), and the name of a period.
+    /// Microseconds since 1970 by the wall clock: the [fencing hint](crate::backend::FenceHint),
+    /// and the name of a period.
     ///
     /// No deadline depends on it, and it may be wrong. The default is [`unix_micros`]. Only a
     /// simulation overrides it, so that its runs can be repeated.
@@ -164,7 +166,8 @@ pub fn os_random(bytes: &mut [u8]) -> Result<(), EntropyError> {
 
 #[cfg(test)]
 mod tests {
-    /// On a thread without an async runtime. `tests/real/runtimes.rs` has the contract, and more places.
+    /// On a thread without an async runtime. `tests/real/runtimes.rs` has the contract, and more
+    /// places.
     #[cfg(all(feature = "smol", feature = "tokio"))]
     #[test]
     fn a_runtime_has_a_clock_a_timer_a_spawner_and_randomness() {

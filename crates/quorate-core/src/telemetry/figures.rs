@@ -22,7 +22,8 @@ pub(super) const VALIDITY_LEFT: &str = "quorate_validity_left_seconds";
 pub(super) const CLEANUP: &str = "quorate_cleanup_seconds";
 const LATENCY: &str = "quorate_node_latency_seconds";
 
-/// The series of which one more is news: where a series begins with one, Prometheus sees no increase.
+/// The series of which one more is news: where a series begins with one, Prometheus sees no
+/// increase.
 const NEWS: [(&str, &[&str]); 2] = [
     (
         NOT_ACQUIRED,

@@ -10,7 +10,8 @@ use super::contained::contain_panic;
 
 /// A future whose polls and whose drop are inside a span.
 ///
-/// A panic of the subscriber stays inside, and neither stops the future nor keeps it from being dropped (A1).
+/// A panic of the subscriber stays inside, and neither stops the future nor keeps it from being
+/// dropped (A1).
 pub(super) struct InSpan<F> {
     span: Span,
     future: Option<Pin<Box<F>>>,

@@ -1,10 +1,12 @@
 //! The readers of a manager that wait between processes.
 //!
-//! Readers take no turn in the manager: each competes at the nodes. Those that wait for the same keys share one wait, and
-//! so one entry of the wait queue. When its turn comes, all of them make an attempt. From then on no other reader joins:
-//! else an entry that stands before a writer would never leave.
+//! Readers take no turn in the manager: each competes at the nodes. Those that wait for the same
+//! keys share one wait, and so one entry of the wait queue. When its turn comes, all of them make
+//! an attempt. From then on no other reader joins: else an entry that stands before a writer would
+//! never leave.
 //!
-//! While the gate's word is fresh that others wait, a new reader joins the queue before its first attempt (RW1).
+//! While the gate's word is fresh that others wait, a new reader joins the queue before its first
+//! attempt (RW1).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,8 +51,8 @@ impl Readers {
         group.is_some_and(|group| group.is_open())
     }
 
-    /// Joins the readers that wait for `keys`, in sorted order, in the queue of one of them. `None` without randomness, and
-    /// once the manager is closed.
+    /// Joins the readers that wait for `keys`, in sorted order, in the queue of one of them. `None`
+    /// without randomness, and once the manager is closed.
     pub(crate) fn join(
         &self,
         cluster: &Arc<Cluster>,

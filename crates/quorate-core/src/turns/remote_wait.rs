@@ -1,10 +1,12 @@
 //! The wait between processes for one key: drives the [`WaitMachine`].
 //!
-//! Made after the first lost round, or before the first attempt if the gate said that others wait. It belongs to the local queue of
-//! the request's first key, or of its set of names, and stays when one task gives up and the next one goes on there. Its REFRESH, WATCH and LEAVE are calls like all others,
-//! and their replies come here. The timekeeper gives it the time. The task that competes waits to be
-//! [`called`](RemoteWait::called) to its next attempt, with a timer of its own. `goal` is what is waited for, with the
-//! `watches` on which a push may come, and `follow` carries out what the machine asks for.
+//! Made after the first lost round, or before the first attempt if the gate said that others wait.
+//! It belongs to the local queue of the request's first key, or of its set of names, and stays when
+//! one task gives up and the next one goes on there. Its REFRESH, WATCH and LEAVE are calls like
+//! all others, and their replies come here. The timekeeper gives it the time. The task that
+//! competes waits to be [`called`](RemoteWait::called) to its next attempt, with a timer of its
+//! own. `goal` is what is waited for, with the `watches` on which a push may come, and `follow`
+//! carries out what the machine asks for.
 
 mod follow;
 mod goal;
@@ -29,7 +31,8 @@ pub(crate) use self::goal::Goal;
 /// The time after which an entry that is not refreshed has left no key at the gate.
 const ENTRY_LASTS: Duration = Duration::from_secs(10);
 
-/// How long the word of a gate is trusted, and the end of a lease on one of several names is remembered.
+/// How long the word of a gate is trusted, and the end of a lease on one of several names is
+/// remembered.
 pub(super) const RECENT: Duration = Duration::from_secs(1);
 
 /// Whether that was less than [`RECENT`] ago.
@@ -84,7 +87,8 @@ pub(crate) enum WaitInput {
 type Effects = shell::Effects<WaitState>;
 
 impl RemoteWait {
-    /// Begins a wait in the queue of `key`. `None` without randomness, and once the manager is closed.
+    /// Begins a wait in the queue of `key`. `None` without randomness, and once the manager is
+    /// closed.
     pub(crate) fn begin(
         cluster: &Arc<Cluster>,
         key: Key,
@@ -129,8 +133,8 @@ impl RemoteWait {
         self.look(|state| state.is_outdated)
     }
 
-    /// Resolves with the number of calls to attempt, once it is not `seen`: then the next attempt is worth making. `None`
-    /// once the wait is over.
+    /// Resolves with the number of calls to attempt, once it is not `seen`: then the next attempt
+    /// is worth making. `None` once the wait is over.
     ///
     /// # Cancel safety
     ///
@@ -148,8 +152,8 @@ impl RemoteWait {
         self.look(|state| state.machine.is_over())
     }
 
-    /// The number of calls to attempt until now. A task that joins reads it before its own input: else a call between
-    /// the two is lost until the next refresh.
+    /// The number of calls to attempt until now. A task that joins reads it before its own input:
+    /// else a call between the two is lost until the next refresh.
     pub(crate) fn calls_to_attempt(self: &Arc<Self>) -> u32 {
         self.look(|state| state.calls_to_attempt)
     }
@@ -206,7 +210,8 @@ impl Actor for WaitState {
             match action {
                 WaitAction::Attempt => self.calls_to_attempt += 1,
                 WaitAction::Refresh(gate) => {
-                    // The entry is wanted there again. Whatever ends that asks for a LEAVE of its own.
+                    // The entry is wanted there again. Whatever ends that asks for a LEAVE of its
+                    // own.
                     self.held_back.retain(|(at, _)| *at != gate);
                     let (key, entry) = (wait.key.clone(), wait.entry.clone());
                     let (locks, choice) = self.goal.sought();

@@ -1,14 +1,17 @@
 //! Turns inside a manager: a FIFO queue of tasks for each key, and one ticket.
 //!
-//! The task that has the [`Ticket`] of a key competes for it at the nodes. A ticket that is dropped is given on to
-//! the first task of the queue. A request for several keys takes their tickets in sorted order, one after the
-//! other, as nested locks do: so no circle of tasks can wait for each other.
+//! The task that has the [`Ticket`] of a key competes for it at the nodes. A ticket that is dropped
+//! is given on to the first task of the queue. A request for several keys takes their tickets in
+//! sorted order, one after the other, as nested locks do: so no circle of tasks can wait for each
+//! other.
 //!
-//! Beside the queue stands the gate's latest word whether other processes wait, which comes with the reply to a release,
-//! and the wait between processes while a task of this manager competes for the key or is queued for it.
+//! Beside the queue stands the gate's latest word whether other processes wait, which comes with
+//! the reply to a release, and the wait between processes while a task of this manager competes for
+//! the key or is queued for it.
 //!
-//! An attempt carries the tickets of its request as a [`Turn`], which says when it gives them on. The turn of a task that
-//! wants one of several names has a home ([`NameSet`]): its release concerns the queue of the set, and the gate of that.
+//! An attempt carries the tickets of its request as a [`Turn`], which says when it gives them on.
+//! The turn of a task that wants one of several names has a home ([`NameSet`]): its release
+//! concerns the queue of the set, and the gate of that.
 
 mod key_queue;
 mod set;
@@ -71,8 +74,8 @@ struct Queues {
     queues: HashMap<Key, KeyQueue>,
     /// Queues that are kept for their memory, each until a time.
     lingering: VecDeque<(Instant, Key)>,
-    /// The hash of a key that no task here wanted at a release, and when its gate was asked last, or
-    /// could have been. By a part of the hash.
+    /// The hash of a key that no task here wanted at a release, and when its gate was asked last,
+    /// or could have been. By a part of the hash.
     asked: HashMap<u64, (u64, Option<Instant>)>,
     last_task: u64,
     is_closed: bool,
@@ -127,8 +130,8 @@ impl Inner {
         keys.iter().find(|key| others_wait(*key))
     }
 
-    /// The releases of the attempt that has the ticket of `key` begin. Returns whether the gate of `queue` is asked whether
-    /// others wait, which is another key for one of several names.
+    /// The releases of the attempt that has the ticket of `key` begin. Returns whether the gate of
+    /// `queue` is asked whether others wait, which is another key for one of several names.
     fn begin_release(
         &self,
         key: &Key,
@@ -161,8 +164,8 @@ impl Inner {
         queues.filter(|queue| queue.wait.is_some()).find_map(|queue| queue.label.clone())
     }
 
-    /// A lock for which a wait was in the queue of `key` is won: the wait ends. As long as no release says otherwise, other
-    /// processes wait too.
+    /// A lock for which a wait was in the queue of `key` is won: the wait ends. As long as no
+    /// release says otherwise, other processes wait too.
     pub(crate) fn note_won(&self, key: &Key, now: Instant) {
         let wait = {
             let mut state = self.lock();
@@ -212,15 +215,16 @@ impl Inner {
     }
 }
 
-/// The interval at which a manager asks the gate of a key that it releases again and again, and no task here wants.
+/// The interval at which a manager asks the gate of a key that it releases again and again, and no
+/// task here wants.
 const SELDOM: Duration = Duration::from_millis(100);
 
 /// How many keys are remembered for that.
 const PLACES: u64 = 1024;
 
 impl Queues {
-    /// Whether the gate of a key is asked that no task here wants: else a tight loop hears of nobody. The first release
-    /// does not ask.
+    /// Whether the gate of a key is asked that no task here wants: else a tight loop hears of
+    /// nobody. The first release does not ask.
     fn asks_seldom(&mut self, key: &Key, now: Instant) -> bool {
         // The same in each run, so that a simulated world can be played again.
         let mut hasher = DefaultHasher::new();
@@ -233,7 +237,8 @@ impl Queues {
         mem::replace(place, (hash, Some(now))).0 == hash
     }
 
-    /// Nobody has or wants the ticket of `key`: its queue is forgotten, once it has nothing to remember.
+    /// Nobody has or wants the ticket of `key`: its queue is forgotten, once it has nothing to
+    /// remember.
     fn forget_in_time(&mut self, key: &Key) {
         let Entry::Occupied(mut queue) = self.queues.entry(key.clone()) else { return };
         match queue.get().remembers_until() {
@@ -263,7 +268,8 @@ impl Queues {
 }
 
 impl Ticket {
-    /// Whether a wait between processes goes on here, or other processes wait by the gate's latest word.
+    /// Whether a wait between processes goes on here, or other processes wait by the gate's latest
+    /// word.
     pub(crate) fn others_are_first(&self, now: Instant) -> bool {
         self.with(|queue| queue.wait.is_some() || queue.others_wait(now)).unwrap_or(false)
     }
@@ -273,9 +279,10 @@ impl Ticket {
         self.with(|queue| queue.wait.clone()).flatten()
     }
 
-    /// Joins the wait queue at the gate, or goes on with the wait of an earlier task. `is_refused`: the request has lost a
-    /// round. Returns the wait with the number of calls to attempt that the task has seen. `None` where no node keeps a
-    /// queue, without randomness, and once the manager is closed.
+    /// Joins the wait queue at the gate, or goes on with the wait of an earlier task. `is_refused`:
+    /// the request has lost a round. Returns the wait with the number of calls to attempt that the
+    /// task has seen. `None` where no node keeps a queue, without randomness, and once the manager
+    /// is closed.
     pub(crate) fn join_queue(
         &self,
         keys: &Arc<[Key]>,
@@ -350,7 +357,8 @@ mod tests {
     use crate::resource::Resource;
     use crate::turns::remote_wait::RECENT;
 
-    /// Each queue is in the list of those to be forgotten at most once, and is put there again after its next use.
+    /// Each queue is in the list of those to be forgotten at most once, and is put there again
+    /// after its next use.
     #[test]
     fn a_queue_is_forgotten_a_second_after_its_last_use() {
         let start = Instant::now();

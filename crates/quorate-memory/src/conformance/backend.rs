@@ -37,9 +37,9 @@ const CASES: [(Capabilities, &str, Case); 6] = [
 /// [`capabilities`](quorate_core::backend::LockBackend::capabilities) say so. Every other backend
 /// must fail such a call as unsupported, with nothing sent.
 ///
-/// Run it on a node that no other program uses. The keys begin with `quorate:conformance:`. They are
-/// removed before and after, as are their fencing numbers and what the restart guard keeps. A backend
-/// with a wait queue takes about 2 s.
+/// Run it on a node that no other program uses. The keys begin with `quorate:conformance:`. They
+/// are removed before and after, as are their fencing numbers and what the restart guard keeps. A
+/// backend with a wait queue takes about 2 s.
 ///
 /// # Errors
 ///

@@ -22,8 +22,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Not whole seconds: a node that cuts them off would expire keys too early.
 pub(super) const TTL: Duration = Duration::from_millis(60_900);
 
-/// How far the clocks of the node and of this process may be apart at the end of a case. Half of what
-/// cutting off the last second would cost.
+/// How far the clocks of the node and of this process may be apart at the end of a case. Half of
+/// what cutting off the last second would cost.
 const GRACE: Duration = Duration::from_millis(450);
 
 pub(super) type Checked = Result<(), String>;
@@ -114,7 +114,8 @@ impl Bench<'_> {
         self.clear().await.map_err(failure)
     }
 
-    /// Removes all keys of the case, and what outlives a lock: epoch, quarantine and fencing numbers.
+    /// Removes all keys of the case, and what outlives a lock: epoch, quarantine and fencing
+    /// numbers.
     async fn clear(&self) -> Checked {
         for key in self.keys("abc")? {
             for own in [keys::waiters(&key), keys::seen(&key), keys::counter(&key)] {

@@ -65,8 +65,8 @@ pub(super) async fn together(bench: &Bench<'_>) -> Checked {
     Ok(())
 }
 
-/// Begins one call, then another one. Returns the second reply, which is awaited first. Without order, the second call
-/// follows the first reply.
+/// Begins one call, then another one. Returns the second reply, which is awaited first. Without
+/// order, the second call follows the first reply.
 async fn behind(bench: &Bench<'_>, first: &Operation, second: &Operation) -> CallResult {
     let mut first = bench.begin(first);
     if !bench.can(Capabilities::ORDERED) {

@@ -22,8 +22,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 ///
 /// # Cancel safety
 ///
-/// The future can be dropped at any time. Tasks that it has spawned end by themselves, 10 ms later at
-/// most.
+/// The future can be dropped at any time. Tasks that it has spawned end by themselves, 10 ms later
+/// at most.
 pub async fn runtime(runtime: &Arc<dyn Runtime>) -> Result<Vec<&'static str>, Failure> {
     type Case = fn(Arc<dyn Runtime>) -> BoxFuture<'static, Result<(), String>>;
     let cases: [(&'static str, Case); 5] = [

@@ -1,8 +1,8 @@
 //! Plays the cases of `cases.txt` against a backend.
 //!
-//! A case begins with what the backend must be able to do, and its name. Each line is a step, and what
-//! is seen: `STEP = SEEN`, with ` or ` between alternatives. A line that begins with `;` is a comment, and
-//! `unless queue: STEP` is for backends that lack that ability.
+//! A case begins with what the backend must be able to do, and its name. Each line is a step, and
+//! what is seen: `STEP = SEEN`, with ` or ` between alternatives. A line that begins with `;` is a
+//! comment, and `unless queue: STEP` is for backends that lack that ability.
 //!
 //! | step | what it does |
 //! |---|---|
@@ -213,7 +213,8 @@ impl Player<'_> {
             _ => asked.await,
         };
         if sets_a_key(&operation) && result.as_ref().is_err_and(BackendError::is_not_sent) {
-            // The node had forgotten its scripts. A second command could come behind a release (C3).
+            // The node had forgotten its scripts. A second command could come behind a release
+            // (C3).
             result = bench.begin(&operation).await;
         }
         match result {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 /// One direction: no message arrives before one that was sent earlier, but for its `place`.
 ///
 /// Timers alone do not ensure that: those of real runtimes have ticks of a millisecond, and several
-/// threads race for what one tick has woken. So each timer delivers the oldest message, whichever it was
-/// set for.
+/// threads race for what one tick has woken. So each timer delivers the oldest message, whichever
+/// it was set for.
 pub(super) struct Lane<M>(Mutex<Sent<M>>);
 
 struct Sent<M> {
@@ -22,8 +22,8 @@ struct Sent<M> {
     is_delivering: bool,
 }
 
-/// The arrival of one message. Dropped without [`deliver`](Self::deliver), it drops the oldest message, since
-/// the world has ended.
+/// The arrival of one message. Dropped without [`deliver`](Self::deliver), it drops the oldest
+/// message, since the world has ended.
 pub(super) struct Arrival<M>(Option<Arc<Lane<M>>>);
 
 impl<M> Lane<M> {
@@ -57,8 +57,8 @@ impl<M> Lane<M> {
 impl<M> Arrival<M> {
     /// Delivers the oldest message.
     ///
-    /// No lock is held while `accept` runs. If it sends a message on the same lane, that message is delivered
-    /// after it has returned.
+    /// No lock is held while `accept` runs. If it sends a message on the same lane, that message is
+    /// delivered after it has returned.
     pub(super) fn deliver(mut self, accept: impl Fn(M)) {
         let Some(lane) = self.0.take() else { return };
         let mut sent = lane.sent();

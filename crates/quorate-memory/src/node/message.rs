@@ -38,7 +38,8 @@ impl Connection {
         self.connect.map_or(Duration::ZERO, |connect| connect.limit)
     }
 
-    /// How long a call that begins `now` waits for the connection. An error: until the connect fails.
+    /// How long a call that begins `now` waits for the connection. An error: until the connect
+    /// fails.
     pub(super) fn wait(&self, now: Instant) -> Result<Duration, Duration> {
         let Some(Connect { takes, limit }) = self.connect else { return Ok(Duration::ZERO) };
         let mut made_at = self.made_at.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,7 +16,8 @@ use crate::observer::Observed;
 use crate::store::{Server, no_info};
 
 impl State {
-    /// Carries an operation out. With `names_server`, the reply says which server the node is, if it may.
+    /// Carries an operation out. With `names_server`, the reply says which server the node is, if
+    /// it may.
     pub(super) fn perform(
         &mut self,
         operation: &Operation,

@@ -120,7 +120,8 @@ impl Process {
         self.after(limit, move || call.answer(Err(error.not_sent())));
     }
 
-    /// Sends a request, after a wait for the connection. It leaves then, whatever becomes of the reply.
+    /// Sends a request, after a wait for the connection. It leaves then, whatever becomes of the
+    /// reply.
     pub(super) fn send(
         self: &Arc<Self>,
         call: Call,
@@ -245,7 +246,8 @@ impl Process {
         result
     }
 
-    /// Drops `push`, which delivers it, when it has come, when the key has expired, or when no future awaits it.
+    /// Drops `push`, which delivers it, when it has come, when the key has expired, or when no
+    /// future awaits it.
     async fn watch(
         self: Arc<Self>,
         id: u64,
@@ -281,14 +283,14 @@ impl Process {
         }
     }
 
-    /// Keeps a call whose request or reply was lost: it stays unanswered until it is given up. If it were
-    /// dropped, its sender would notice that at once.
+    /// Keeps a call whose request or reply was lost: it stays unanswered until it is given up. If
+    /// it were dropped, its sender would notice that at once.
     fn keep(&self, call: Call) {
         self.runtime.spawn(Box::pin(async move { call.given_up().await }));
     }
 
-    /// Pushes to the watches of the keys that were written, and to their leases but for those of the writer. A hung process
-    /// does that when it goes on.
+    /// Pushes to the watches of the keys that were written, and to their leases but for those of
+    /// the writer. A hung process does that when it goes on.
     pub(super) fn push_changes(
         &self,
         mut state: MutexGuard<'_, State>,

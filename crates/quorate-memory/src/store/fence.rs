@@ -57,7 +57,8 @@ impl Store {
         Ok(Vote::Granted)
     }
 
-    /// Deletes the keys that are ours and raises their numbers. A bad number does not keep the lock.
+    /// Deletes the keys that are ours and raises their numbers. A bad number does not keep the
+    /// lock.
     pub(crate) fn fence_release(
         &mut self,
         claim: &Claim,

@@ -32,7 +32,8 @@ impl Server {
 }
 
 impl Store {
-    /// Acquires the keys unless the node is quarantined, and raises their number if there is a hint.
+    /// Acquires the keys unless the node is quarantined, and raises their number if there is a
+    /// hint.
     pub(crate) fn guarded_acquire(
         &mut self,
         claim: &Claim,

@@ -18,7 +18,8 @@ pub(super) enum Found {
 }
 
 impl Store {
-    /// One key: `SET NX PX GET`, which refuses what is there, and names a token. Several keys: the script.
+    /// One key: `SET NX PX GET`, which refuses what is there, and names a token. Several keys: the
+    /// script.
     pub(crate) fn acquire(&mut self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
         match claim.keys() {
             // Of another type.
@@ -65,7 +66,8 @@ impl Store {
         Ok(Found::Ours(ours))
     }
 
-    /// Whether all keys are ours, and the value of the first one that is not. Keys behind it are not read.
+    /// Whether all keys are ours, and the value of the first one that is not. Keys behind it are
+    /// not read.
     pub(crate) fn look(&self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
         for key in claim.keys() {
             match self.at(key, now)? {
@@ -113,7 +115,8 @@ impl Store {
         Ok(seen)
     }
 
-    /// Deletes the keys that are ours, or have the mark for our token. A key of another type is not.
+    /// Deletes the keys that are ours, or have the mark for our token. A key of another type is
+    /// not.
     pub(crate) fn release(&mut self, claim: &Claim, now: Instant) -> Vote {
         if claim.mode() == Mode::Shared {
             return self.remove_reader(claim, now);
@@ -142,8 +145,8 @@ impl Store {
         })
     }
 
-    /// Takes a key away from its holder, and returns what was there. A key without an expiry is left alone, and that of
-    /// any other holder than `how` names.
+    /// Takes a key away from its holder, and returns what was there. A key without an expiry is
+    /// left alone, and that of any other holder than `how` names.
     pub(crate) fn revoke(
         &mut self,
         key: &Key,

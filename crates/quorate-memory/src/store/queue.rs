@@ -102,8 +102,8 @@ impl Store {
         self.has_waiters(key, Mode::Exclusive, now)
     }
 
-    /// Whether any entry is in the wait queue of `key`; for a reader, whether any is that of a writer and has not
-    /// expired.
+    /// Whether any entry is in the wait queue of `key`; for a reader, whether any is that of a
+    /// writer and has not expired.
     pub(crate) fn has_waiters(
         &self,
         key: &Key,

@@ -21,7 +21,8 @@ pub(super) enum At<'a> {
 }
 
 impl Store {
-    /// What is at a key. An ordered set without an expiry, or whose first member is no token, is another program's (RW8).
+    /// What is at a key. An ordered set without an expiry, or whose first member is no token, is
+    /// another program's (RW8).
     pub(super) fn at(&self, key: &Key, now: Instant) -> Result<At<'_>, BackendError> {
         match self.get(key.as_bytes(), now) {
             None => Ok(At::Free),
@@ -57,7 +58,8 @@ impl Store {
         }
     }
 
-    /// Lets the claim read for at least its ttl from now, if it reads all keys. Never shortens (H2).
+    /// Lets the claim read for at least its ttl from now, if it reads all keys. Never shortens
+    /// (H2).
     pub(super) fn extend_reader(
         &mut self,
         claim: &Claim,

@@ -7,10 +7,11 @@ use std::task::{Context, Waker};
 use quorate_core::backend::{Call, NotSent, Operation};
 use quorate_core::{BackendError, BackendErrorKind};
 
-/// The calls that wait for a pipeline, in the order of their begins. Only the task of the batcher takes any.
+/// The calls that wait for a pipeline, in the order of their begins. Only the task of the batcher
+/// takes any.
 ///
-/// No call is asked, answered or dropped under the lock: each of these may lock the attempt that sent the call, and
-/// an attempt begins calls under its own lock.
+/// No call is asked, answered or dropped under the lock: each of these may lock the attempt that
+/// sent the call, and an attempt begins calls under its own lock.
 #[derive(Default)]
 pub(super) struct Queue(Mutex<Queued>);
 
@@ -30,7 +31,8 @@ struct Queued {
 }
 
 impl Queue {
-    /// Appends a call, unless the task backs off or too many acquires are queued. Returns whether there is a task.
+    /// Appends a call, unless the task backs off or too many acquires are queued. Returns whether
+    /// there is a task.
     pub(super) fn push(&self, call: Call) -> Result<bool, NotSent> {
         let is_acquire = is_acquire(&call);
         call.note_queued();
@@ -117,7 +119,8 @@ impl Queue {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Answers all as *not sent*, and refuses calls with the same reason until [`end_back_off`](Self::end_back_off).
+    /// Answers all as *not sent*, and refuses calls with the same reason until
+    /// [`end_back_off`](Self::end_back_off).
     pub(super) fn back_off(&self, error: &BackendError) {
         self.refuse_all(error, |state| state.trouble = Some(error.clone()));
     }

@@ -39,11 +39,13 @@ pub(super) struct Serving<'a, D: Dial> {
     has_replied: bool,
     has_yielded: bool,
     made_at: Instant,
-    /// The server has become a replica. Nothing leaves any more, and the connection ends when all is answered.
+    /// The server has become a replica. Nothing leaves any more, and the connection ends when all
+    /// is answered.
     is_demoted: bool,
     /// The window was full, and calls wait since then.
     is_behind: bool,
-    /// When something was last received, or when the first command left after all had been answered.
+    /// When something was last received, or when the first command left after all had been
+    /// answered.
     active_at: Instant,
     /// When the last watch was there.
     watched_at: Instant,
@@ -124,8 +126,8 @@ impl<'a, D: Dial> Serving<'a, D> {
                 return Poll::Ready(self.end());
             }
             while !is_over && self.in_flight.len() < WINDOW && self.has_calls() {
-                // The tasks that can run go first, once before each pipeline: the acquire of a task that a release
-                // wakes then leaves in the pipeline of that release.
+                // The tasks that can run go first, once before each pipeline: the acquire of a task
+                // that a release wakes then leaves in the pipeline of that release.
                 if !std::mem::replace(&mut self.has_yielded, true) {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
@@ -345,14 +347,16 @@ impl<'a, D: Dial> Serving<'a, D> {
         is_unproven && Instant::now() >= self.made_at + LEAST_LIFE
     }
 
-    /// A server that has become a replica is left, in case that its address leads to the new primary.
+    /// A server that has become a replica is left, in case that its address leads to the new
+    /// primary.
     fn note_role(&mut self, answer: &CallResult) {
         let is_of_replica = |error: &BackendError| error.kind() == BackendErrorKind::ReadOnly;
         let is_old = self.active_at >= self.made_at + LEAST_LIFE;
         self.is_demoted |= is_old && answer.as_ref().is_err_and(is_of_replica);
     }
 
-    /// The connection has ended. What is queued leaves over the next one, if this one was of any use.
+    /// The connection has ended. What is queued leaves over the next one, if this one was of any
+    /// use.
     fn end(&mut self) -> Result<(), BackendError> {
         let mut waiting = Vec::new();
         for (call, _, form) in std::mem::take(&mut self.again) {
@@ -424,7 +428,8 @@ impl<D: Dial> Serving<'_, D> {
         None
     }
 
-    /// When the dial is asked whether the node is another server by now: again and again while no reply comes.
+    /// When the dial is asked whether the node is another server by now: again and again while no
+    /// reply comes.
     fn asks_at(&self) -> Option<Instant> {
         let is_asked = !self.in_flight.is_empty() && self.shared.dial.can_move();
         is_asked.then(|| self.active_at.max(self.asked_at) + SILENT)
@@ -453,8 +458,8 @@ const MAX_COMMANDS: usize = 64;
 /// Bytes of one pipeline. A larger command goes alone.
 const MAX_BYTES: usize = 64 << 10;
 
-/// How often calls and watches that were given up are dropped, while a reply or a push is awaited. All watches are
-/// notified then, too, if the client does not pass on the push of a flush.
+/// How often calls and watches that were given up are dropped, while a reply or a push is awaited.
+/// All watches are notified then, too, if the client does not pass on the push of a flush.
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// For how long a connection for watches is kept without any.

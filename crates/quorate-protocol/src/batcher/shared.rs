@@ -23,8 +23,8 @@ use super::queue::Queue;
 pub struct Limits {
     /// For a connect: the transport, the log-in and the handshake. 1 s by default.
     pub connect: Duration,
-    /// For the oldest command without a reply, while nothing else comes. Then the connection is over. 10 s by
-    /// default.
+    /// For the oldest command without a reply, while nothing else comes. Then the connection is
+    /// over. 10 s by default.
     pub reply: Duration,
 }
 
@@ -58,8 +58,8 @@ impl<D: Dial> Shared<D> {
         .await
     }
 
-    /// Reports that the last task, which had connected, ended with its runtime. Called by the next task: a call is
-    /// begun under the lock of its attempt.
+    /// Reports that the last task, which had connected, ended with its runtime. Called by the next
+    /// task: a call is begun under the lock of its attempt.
     pub(super) fn report_ended_runtime(&self) {
         let has_ended = self.has_connected.swap(false, Ordering::Relaxed);
         if has_ended && self.purpose == Purpose::Commands {

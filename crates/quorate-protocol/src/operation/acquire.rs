@@ -7,14 +7,14 @@ use crate::command::Command;
 use crate::script::{Script, script};
 use crate::value::Value;
 
-/// Several keys: all or none. `ARGV` token, ttl in ms. Returns 1, or the value at a key that is held:
-/// an empty one if readers hold it.
+/// Several keys: all or none. `ARGV` token, ttl in ms. Returns 1, or the value at a key that is
+/// held: an empty one if readers hold it.
 ///
 /// Keys that are ours already count as granted and keep their ttl (C6): this may be a repair.
 pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "acquire");
 
-/// The command of a claim on one key, which every Redlock library sends. With `names_holder` the reply is the value
-/// that was there: Redis 7 can do that.
+/// The command of a claim on one key, which every Redlock library sends. With `names_holder` the
+/// reply is the value that was there: Redis 7 can do that.
 pub(super) fn set<C: Command>(claim: &Claim, names_holder: bool) -> C {
     let (token, ttl) = (claim.token().as_bytes(), claim.ttl().as_millis());
     let key = claim.keys().first().map_or(&[][..], |key| key.as_bytes());

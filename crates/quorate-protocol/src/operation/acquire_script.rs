@@ -7,9 +7,9 @@ use super::{acquire, fence, guard, shared};
 use crate::command::Command;
 use crate::script::{By, Keys as _, size_of};
 
-/// The script of a claim that a plain `SET` cannot acquire: `KEYS` the keys, the counter of each if there is a hint, and
-/// what a guard compares; `ARGV` token, ttl in ms, hint or nothing, and what the guard wants. That of a reader may
-/// [ask](super::queue::asked).
+/// The script of a claim that a plain `SET` cannot acquire: `KEYS` the keys, the counter of each if
+/// there is a hint, and what a guard compares; `ARGV` token, ttl in ms, hint or nothing, and what
+/// the guard wants. That of a reader may [ask](super::queue::asked).
 pub(super) fn command<C: Command>(
     by: By,
     claim: &Claim,

@@ -1,7 +1,8 @@
 //! A node's description of itself.
 //!
-//! `CONFIG GET *appendfsync*` comes first, since no script may run it. A script reads `INFO`, and the quarantine and the
-//! epoch of the restart guard. Where it may not, `INFO` alone is asked for: there the guard cannot run either.
+//! `CONFIG GET *appendfsync*` comes first, since no script may run it. A script reads `INFO`, and
+//! the quarantine and the epoch of the restart guard. Where it may not, `INFO` alone is asked for:
+//! there the guard cannot run either.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use crate::features::{Features, field};
 use crate::script::{By, Script, script};
 use crate::value::Value;
 
-/// `KEYS` the keys of the quarantine and of the epoch. Returns the milliseconds left of the first as `PTTL`, `INFO`, and the
-/// value of the second; nil for what failed.
+/// `KEYS` the keys of the quarantine and of the epoch. Returns the milliseconds left of the first
+/// as `PTTL`, `INFO`, and the value of the second; nil for what failed.
 pub(super) static DESCRIBE: Script = script!("describe");
 
 /// What needs scripts.
@@ -37,13 +38,14 @@ pub(super) fn command<C: Command>(by: By) -> C {
     DESCRIBE.run::<C>(by, 2, QUARANTINE.len() + EPOCH.len()).arg(QUARANTINE).arg(EPOCH)
 }
 
-/// When the log is written to the disk: `appendfsync` and `no-appendfsync-on-rewrite`, by a pattern, since several names need
-/// Redis 7.
+/// When the log is written to the disk: `appendfsync` and `no-appendfsync-on-rewrite`, by a
+/// pattern, since several names need Redis 7.
 pub(super) fn fsync<C: Command>() -> C {
     C::new("CONFIG", 16).arg("GET").arg("*appendfsync*")
 }
 
-/// The reply to that; `None` if the user may not ask. Where the log may wait for a rewrite, `always` is not all.
+/// The reply to that; `None` if the user may not ask. Where the log may wait for a rewrite,
+/// `always` is not all.
 pub(super) fn of_fsync(reply: &Value) -> Option<Arc<str>> {
     let Value::List(list) = reply else { return None };
     let of = |wanted: &str| {

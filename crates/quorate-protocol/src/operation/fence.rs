@@ -1,9 +1,9 @@
 //! Fencing: a number beside each lock that every grant raises.
 //!
 //! The keys are those of an ordinary lock, so a lock with a fencing token excludes one without. The
-//! numbers are kept at `quorate:fence:0` to `quorate:fence:1023`, without an expiry. A key's counter
-//! is found by hashing the key, prefix included, so their count is bounded however many names are
-//! locked. Locks that share a counter have tokens that rise faster.
+//! numbers are kept at `quorate:fence:0` to `quorate:fence:1023`, without an expiry. A key's
+//! counter is found by hashing the key, prefix included, so their count is bounded however many
+//! names are locked. Locks that share a counter have tokens that rise faster.
 //!
 //! A claim on several keys has one number: an acquire sets all its counters to one more than the
 //! highest, and a raise raises all or none (FT1).
@@ -18,14 +18,15 @@ use crate::command::Command;
 use crate::script::{By, Keys as _, Script, script, size_of};
 use crate::value::Value;
 
-/// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or in
-/// a list the value at a key that is held.
+/// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or
+/// in a list the value at a key that is held.
 pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "fence_acquire");
 
 /// `KEYS` as [`ACQUIRE`]; `ARGV` token, number.
 pub(super) static RAISE: Script = script!("has_readers", "held_at", "fence_raise");
 
-/// `KEYS` as [`ACQUIRE`]; `ARGV` token, number. A counter that cannot be raised does not keep the lock.
+/// `KEYS` as [`ACQUIRE`]; `ARGV` token, number. A counter that cannot be raised does not keep the
+/// lock.
 pub(super) static RELEASE: Script = script!("is_freed", "fence_release");
 
 /// The same, and [looks into queues](super::queue::asked).
@@ -64,7 +65,8 @@ pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
     }
 }
 
-/// A script with the keys of a claim, their counters, the queues that are asked about, and the token.
+/// A script with the keys of a claim, their counters, the queues that are asked about, and the
+/// token.
 fn of_claim<C: Command>(
     script: &Script,
     by: By,

@@ -1,8 +1,9 @@
 //! The restart guard: an acquire that compares the node's epoch with its server's `INFO`.
 //!
-//! - `quorate:guard:epoch2` holds `run_id:master_replid2:second_repl_offset:max_ttl`, the last in milliseconds,
-//!   without an expiry. The first changes with a restart, the other two with a promotion. Deleting the key
-//!   begins a quarantine. (0.1 keeps an epoch without the two in `quorate:guard:epoch`.)
+//! - `quorate:guard:epoch2` holds `run_id:master_replid2:second_repl_offset:max_ttl`, the last in
+//!   milliseconds, without an expiry. The first changes with a restart, the other two with a
+//!   promotion. Deleting the key begins a quarantine. (0.1 keeps an epoch without the two in
+//!   `quorate:guard:epoch`.)
 //! - `quorate:guard:quarantine` is there while the node is quarantined. Deleting it ends the
 //!   quarantine. Without an expiry it lasts until it is deleted.
 //!
@@ -23,8 +24,9 @@ use crate::value::Value;
 /// `KEYS` the keys, then the counter of each if there is a hint, then epoch and quarantine; `ARGV`
 /// token, ttl in ms, hint or nothing, `max_ttl` in ms, `strict` or `soft`.
 ///
-/// Returns `{word, number, run}`. The word is `granted` with the fencing number or 0, `refused` with the value at a key
-/// that is held, or `quarantined` with the milliseconds that are left. `run` is the `run_id`.
+/// Returns `{word, number, run}`. The word is `granted` with the fencing number or 0, `refused`
+/// with the value at a key that is held, or `quarantined` with the milliseconds that are left.
+/// `run` is the `run_id`.
 pub(super) static ACQUIRE: Script =
     script!("has_readers", "held_at", "guard_epoch", "guard_acquire");
 
@@ -57,7 +59,8 @@ fn parse(reply: &Value) -> Option<Result<Reply, BackendError>> {
     Some(Ok(reply))
 }
 
-/// Whether an epoch is that of the server with this `info`, and its `max_ttl`. As [`ACQUIRE`] compares them.
+/// Whether an epoch is that of the server with this `info`, and its `max_ttl`. As [`ACQUIRE`]
+/// compares them.
 pub(super) fn read_epoch(epoch: &[u8], info: &[u8]) -> (bool, Option<Duration>) {
     let [run, replid, offset] =
         ["run_id", "master_replid2", "second_repl_offset"].map(|name| field(info, name));

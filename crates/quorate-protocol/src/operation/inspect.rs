@@ -11,19 +11,21 @@ use crate::command::Command;
 use crate::script::{By, Script, script};
 use crate::value::Value;
 
-/// Returns nil, or `{milliseconds left, value}`. -1 is a key without an expiry. For a key of readers, the value is empty, and
-/// the token and the milliseconds left of each reader follow.
+/// Returns nil, or `{milliseconds left, value}`. -1 is a key without an expiry. For a key of
+/// readers, the value is empty, and the token and the milliseconds left of each reader follow.
 ///
 /// It writes nothing, so that a replica and a node out of memory run it, too.
 pub(super) static INSPECT: Script = script!("has_readers", "seen_at", "inspect");
 
-/// `ARGV` the value that takes the place of the holder's, or nothing to delete the key; then the holders that are meant, or
-/// none for all. Returns what [`INSPECT`] does, of before. `revoked:` and a text behind it ask for a mark: between the two
-/// comes the SHA-1 of the value that is there, and a mark that is there stays (V9).
+/// `ARGV` the value that takes the place of the holder's, or nothing to delete the key; then the
+/// holders that are meant, or none for all. Returns what [`INSPECT`] does, of before. `revoked:`
+/// and a text behind it ask for a mark: between the two comes the SHA-1 of the value that is there,
+/// and a mark that is there stays (V9).
 ///
-/// A key without an expiry is left alone, and a key with another holder or reader than those (V7). `KEEPTTL` leaves
-/// the expiry as it is (V1): `SET … PX` with the reply to `PTTL` can move it by a millisecond, since the clock
-/// goes on between the two. It needs Redis 6, so an older server gets that.
+/// A key without an expiry is left alone, and a key with another holder or reader than those (V7).
+/// `KEEPTTL` leaves the expiry as it is (V1): `SET … PX` with the reply to `PTTL` can move it by a
+/// millisecond, since the clock goes on between the two. It needs Redis 6, so an older server gets
+/// that.
 pub(super) static REVOKE: Script = script!("has_readers", "seen_at", "revoke");
 
 /// The same while memory is full: one value is replaced.

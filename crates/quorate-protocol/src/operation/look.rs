@@ -1,4 +1,5 @@
-//! Looking at the keys of a lock that is held, and reading what is there: ours, a mark for ours, another's, or nothing.
+//! Looking at the keys of a lock that is held, and reading what is there: ours, a mark for ours,
+//! another's, or nothing.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,8 @@ use crate::command::Command;
 use crate::script::sha1;
 use crate::value::Value;
 
-/// Reads the only key of a claim, which makes the server push its next change. Several keys: `EXTEND`.
+/// Reads the only key of a claim, which makes the server push its next change. Several keys:
+/// `EXTEND`.
 pub(super) fn command<C: Command>(key: &Key) -> C {
     C::new("GET", key.as_bytes().len()).arg(key.as_bytes())
 }

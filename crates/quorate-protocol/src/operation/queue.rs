@@ -6,8 +6,8 @@
 //! | `KEY:quorate:seen` | an ordered set: when each entry expires by the server's clock |
 //! | `KEY:quorate:ENTRY` | nothing: it exists to be watched, as long as the entry is alive |
 //!
-//! An entry expires 2 s after its last refresh, and all keys 10 s after theirs. A user of an ACL needs
-//! these keys beside those that are locked. Without them, processes wait without an order.
+//! An entry expires 2 s after its last refresh, and all keys 10 s after theirs. A user of an ACL
+//! needs these keys beside those that are locked. Without them, processes wait without an order.
 
 use quorate_core::BackendError;
 use quorate_core::backend::{
@@ -20,17 +20,19 @@ use crate::features::Features;
 use crate::script::{By, Keys as _, Script, script, size_of};
 use crate::value::Value;
 
-/// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry, and `any` if one of the keys is wanted. Returns
-/// a number, the predecessor or an empty string, the first entry, the place, and whether readers hold. The number is that
-/// of the last lock key that is held, or if one of them is wanted that of the last one that is free. 0 is none.
+/// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry, and `any` if one of
+/// the keys is wanted. Returns a number, the predecessor or an empty string, the first entry, the
+/// place, and whether readers hold. The number is that of the last lock key that is held, or if one
+/// of them is wanted that of the last one that is free. 0 is none.
 ///
 /// The number comes first: fred drops a reply that begins like a message of a channel.
 ///
-/// An entry whose second letter is `r` is one of readers. It has the last entry that is not as its predecessor. Without a
-/// predecessor, a key of readers counts as free.
+/// An entry whose second letter is `r` is one of readers. It has the last entry that is not as its
+/// predecessor. Without a predecessor, a key of readers counts as free.
 ///
-/// A lock key without a ttl counts as free: no Redlock client writes one, and one such key would stop
-/// every waiter. It counts as held if one of several is wanted: there may be others, and it would hide them.
+/// A lock key without a ttl counts as free: no Redlock client writes one, and one such key would
+/// stop every waiter. It counts as held if one of several is wanted: there may be others, and it
+/// would hide them.
 pub(super) static REFRESH: Script = script!("queue_refresh");
 
 /// `KEYS` waiters, seen, the entries' keys; `ARGV` the entries. Returns whether an entry is left.
@@ -38,8 +40,9 @@ pub(super) static LEAVE: Script = script!("queue_leave");
 
 /// The wait queues that a call asks about.
 ///
-/// Their keys stand behind those of its script, and the number of its own keys behind its arguments. The script returns a
-/// list: the number of the first queue in which others wait, or 0, and its own reply.
+/// Their keys stand behind those of its script, and the number of its own keys behind its
+/// arguments. The script returns a list: the number of the first queue in which others wait, or 0,
+/// and its own reply.
 #[derive(Clone, Copy)]
 pub(super) struct AskedQueues<'a> {
     keys: &'a [Key],

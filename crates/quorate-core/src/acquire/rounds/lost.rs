@@ -1,4 +1,5 @@
-//! What follows from a round that was lost: its error, another round later, or the end of the request.
+//! What follows from a round that was lost: its error, another round later, or the end of the
+//! request.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ impl Rounds<'_> {
         let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
         self.lost += 1;
         let failure = self.replicas.note(lost.failure, at);
-        // A round that the deadline cut short says less than the one before it, or than the guard that was in the
-        // way until then (A4).
+        // A round that the deadline cut short says less than the one before it, or than the guard
+        // that was in the way until then (A4).
         let is_cut_short = is_over && !is_held && took < self.node_timeout;
         let behind = || self.was_behind_others.then(|| LockError::Held(QuorumFailure::default()));
         let earlier = self.last.take().map(|last| last.error).or_else(behind);
@@ -59,8 +60,8 @@ impl Rounds<'_> {
         self.last = Some(LostRound { loss, took, at, error, undo: self.undo_limit(took) });
     }
 
-    /// Whether the answers that came after the lost round make another one pointless. Then they are in the error: the
-    /// order in which the nodes answer does not matter (A4).
+    /// Whether the answers that came after the lost round make another one pointless. Then they are
+    /// in the error: the order in which the nodes answer does not matter (A4).
     pub(super) fn late_answers_are_final(&mut self) -> bool {
         let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
         let failure = self.replicas.note(attempt.answers(), last.at);
@@ -72,8 +73,9 @@ impl Rounds<'_> {
         is_permanent
     }
 
-    /// Ends the request: its latest attempt takes the turn, and the error waits for the answers to the undo and to the
-    /// LEAVE of `leaving`, for as long as the last round took (C8). `unasked` is the error if no round was made.
+    /// Ends the request: its latest attempt takes the turn, and the error waits for the answers to
+    /// the undo and to the LEAVE of `leaving`, for as long as the last round took (C8). `unasked`
+    /// is the error if no round was made.
     pub(in super::super) async fn give_up(
         &mut self,
         unasked: LockError,
@@ -101,8 +103,8 @@ impl Rounds<'_> {
         self.last.take().map_or(unasked, |last| last.error)
     }
 
-    /// The error of a request that made no round. An earlier task was in the way, or the gate has said that the lock is held
-    /// (Q4, A4).
+    /// The error of a request that made no round. An earlier task was in the way, or the gate has
+    /// said that the lock is held (Q4, A4).
     pub(in super::super) fn unasked(&self, wait: Option<&Arc<RemoteWait>>) -> LockError {
         if self.was_behind_others {
             return LockError::Held(QuorumFailure::default());

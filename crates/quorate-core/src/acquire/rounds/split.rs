@@ -1,7 +1,9 @@
-//! A lost round of a request that waits for no holder: a holder is in the way, or the votes were split (O8).
+//! A lost round of a request that waits for no holder: a holder is in the way, or the votes were
+//! split (O8).
 //!
-//! Of contenders that ask at the same moment it can be that no one has a quorum. The one that the most nodes granted asks
-//! again at once, the others after a random pause that doubles: so one of them wins, mostly in the second round.
+//! Of contenders that ask at the same moment it can be that no one has a quorum. The one that the
+//! most nodes granted asks again at once, the others after a random pause that doubles: so one of
+//! them wins, mostly in the second round.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -23,8 +25,8 @@ const LEAST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Rounds<'_> {
-    /// Whether the lost round of a request that waits for no holder was a split vote. Then the pause before the next
-    /// round is over (O8).
+    /// Whether the lost round of a request that waits for no holder was a split vote. Then the
+    /// pause before the next round is over (O8).
     pub(in super::super) async fn try_again_later(&mut self) -> bool {
         let cluster = &self.manager.cluster;
         let (Some(attempt), Some(last)) = (&self.attempt, &mut self.last) else { return false };
@@ -34,7 +36,8 @@ impl Rounds<'_> {
         let own = attempt.claim.token();
         let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
         if matches!(verdict(&attempt.answers()), Split::First | Split::Later) {
-            // The wait of a task that is gone leaves at the same time: the error waits for both no longer than once (C8).
+            // The wait of a task that is gone leaves at the same time: the error waits for both no
+            // longer than once (C8).
             let limit = last.undo;
             let ticket = self.turn.first().filter(|ticket| !ticket.has_local());
             let wait = ticket.and_then(Ticket::end_wait);
@@ -86,8 +89,8 @@ enum Split {
 
 /// What the round of `own` was, by all answers to it.
 ///
-/// A token that a quorum named had a quorum of grants. A contender is first by the number of nodes, then by the
-/// lowest token. A node without a reply has failed only after a node timeout.
+/// A token that a quorum named had a quorum of grants. A contender is first by the number of nodes,
+/// then by the lowest token. A node without a reply has failed only after a node timeout.
 fn verdict(own: &Token, failure: &QuorumFailure, node_timeout: Duration) -> Split {
     let quorum = failure.nodes().len() / 2 + 1;
     let is_silence = |node: &&NodeAnswer| !matches!(node.answer, Answer::Failed(_));
@@ -120,8 +123,9 @@ mod tests {
     use super::*;
     use crate::seam::backend::{BackendError, BackendErrorKind};
 
-    /// A letter for each node: `g` granted, `u` refused without a name, `x` failed, `-` has not replied. A digit refused,
-    /// and named the token of forty such digits. The own token has the digit 5.
+    /// A letter for each node: `g` granted, `u` refused without a name, `x` failed, `-` has not
+    /// replied. A digit refused, and named the token of forty such digits. The own token has the
+    /// digit 5.
     #[test]
     fn o8_a_lost_round_is_held_or_split_or_too_few_nodes_answered() {
         let own = Token::parse("5".repeat(40).as_bytes()).unwrap();
@@ -164,7 +168,8 @@ mod tests {
         }
     }
 
-    /// Two of three nodes are silent: at the end of a short round they may be slow, after a node timeout they fail.
+    /// Two of three nodes are silent: at the end of a short round they may be slow, after a node
+    /// timeout they fail.
     #[test]
     fn o8_a_node_is_silent_only_after_a_node_timeout() {
         let own = Token::parse("5".repeat(40).as_bytes()).unwrap();

@@ -46,7 +46,8 @@ impl Looking {
 }
 
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
-    /// A node has pushed that a key was written, or may have been. That is a reason to look, and no more (P1).
+    /// A node has pushed that a key was written, or may have been. That is a reason to look, and no
+    /// more (P1).
     pub fn handle_push(&mut self, node: NodeId, now: Instant) {
         self.decide(now);
         if self.is_held() && self.settings.pushing.contains(node) {

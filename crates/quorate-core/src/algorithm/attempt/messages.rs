@@ -11,7 +11,8 @@ use super::super::quorum::NodeId;
 pub struct CallId {
     /// The node that is called.
     pub node: NodeId,
-    /// The number of the call. It starts at 1 and rises within an attempt. After 2^32 calls it starts again.
+    /// The number of the call. It starts at 1 and rises within an attempt. After 2^32 calls it
+    /// starts again.
     pub number: u32,
 }
 
@@ -56,10 +57,12 @@ pub enum Message {
     },
 }
 
-/// How a call settled. `E` is the reason of a node that did not vote, `H` is what a reply says of the holder.
+/// How a call settled. `E` is the reason of a node that did not vote, `H` is what a reply says of
+/// the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<E, H = ()> {
-    /// The node did it: granted, still owned, raised, or deleted. A fenced acquire brings its number.
+    /// The node did it: granted, still owned, raised, or deleted. A fenced acquire brings its
+    /// number.
     Granted(Option<FencingToken>),
     /// The node refused: the keys are not ours, or not there.
     Refused(H),
@@ -67,20 +70,23 @@ pub enum Outcome<E, H = ()> {
     Marked(H),
     /// The node answered with an error (Q4).
     Failed(E),
-    /// No answer: the connection ended, or the client timed out. The node may have executed the call.
+    /// No answer: the connection ended, or the client timed out. The node may have executed the
+    /// call.
     Lost(E),
     /// The call certainly never left.
     NotSent(E),
 }
 
-/// What an attempt has decided, for its callers. What happens in an input is the difference between before and after it.
+/// What an attempt has decided, for its callers. What happens in an input is the difference between
+/// before and after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Results {
     /// The first round: the lock was won, or the undo has begun.
     pub first: Option<Result<(), Loss>>,
     /// The latest extension for which a quorum still owned the keys. It decides all earlier ones.
     pub extended: RoundId,
-    /// The latest extension that no quorum granted in time, and the end of the lease then (H1). It decides all earlier ones.
+    /// The latest extension that no quorum granted in time, and the end of the lease then (H1). It
+    /// decides all earlier ones.
     pub failed: Option<(RoundId, Instant)>,
     /// The latest extension has failed, and no late vote has moved the end of the lease on since.
     pub is_failing: bool,
@@ -90,7 +96,8 @@ pub struct Results {
     pub lost: Option<End>,
     /// The answer to the caller of a release.
     pub released: Option<Released>,
-    /// After a first round that was lost: each node has refused, has received nothing, or has answered or failed its undo (C8).
+    /// After a first round that was lost: each node has refused, has received nothing, or has
+    /// answered or failed its undo (C8).
     pub is_undone: bool,
     /// Without a caller that waits for the release: a quorum of nodes owes none any more.
     pub is_cleared: bool,

@@ -42,7 +42,8 @@ pub enum Knowledge {
     Freed,
 }
 
-/// The vote of a node in a round. `E` is the reason of a node that failed, `H` is what its reply says of the holder.
+/// The vote of a node in a round. `E` is the reason of a node that failed, `H` is what its reply
+/// says of the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RoundVote<E, H = ()> {
     /// The node had not replied when the round was decided.
@@ -55,8 +56,8 @@ pub enum RoundVote<E, H = ()> {
     Unknown(E),
     /// The node had not replied at the round's deadline.
     Silent,
-    /// The node said *not there* to a release, which proves nothing: an earlier release may have deleted the
-    /// keys, or they may just have expired.
+    /// The node said *not there* to a release, which proves nothing: an earlier release may have
+    /// deleted the keys, or they may just have expired.
     Unclear,
     /// Nothing was ever sent to the node. In a release this counts as `Against`.
     NotAsked,
@@ -145,8 +146,8 @@ impl<E: Clone, H: Clone> Node<E, H> {
         self.calls.iter().any(|call| call.kind == kind)
     }
 
-    /// Whether something may be left here that no release has answered for (C2). A node that refused may have
-    /// the key: where an acquire arrives twice, a `SET NX` refuses its own token.
+    /// Whether something may be left here that no release has answered for (C2). A node that
+    /// refused may have the key: where an acquire arrives twice, a `SET NX` refuses its own token.
     #[must_use]
     pub const fn owes_release(&self) -> bool {
         !matches!(self.know, Knowledge::Blank | Knowledge::Freed)

@@ -10,8 +10,8 @@ use super::node::{Knowledge, Node, Purpose, RoundVote};
 use super::{AttemptMachine, Phase};
 
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
-    /// A contested round, in which a quorum has granted or refused, goes on for as long as it took until then: it does not
-    /// wait for slow nodes.
+    /// A contested round, in which a quorum has granted or refused, goes on for as long as it took
+    /// until then: it does not wait for slow nodes.
     fn make_haste(&mut self, now: Instant) {
         let took = now.saturating_duration_since(self.round.start);
         let end = saturating_add(now, took.max(self.settings.haste));
@@ -83,7 +83,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
                     let unknown = self.nodes.len() - granted - open - against();
                     let loss = match self.phase {
                         Phase::Acquiring if unknown <= spare => Loss::Held,
-                        // An adopter that reads "held" throws its record away: no quorum may have it.
+                        // An adopter that reads "held" throws its record away: no quorum may have
+                        // it.
                         Phase::Adopting if against() > spare => Loss::Held,
                         Phase::Raising => Loss::NoToken,
                         _ => Loss::NoQuorum,
@@ -103,7 +104,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             {
                 self.end_lease(false, now);
             }
-            // No extension can win, and no other client gets a marked key before its ttl has passed.
+            // No extension can win, and no other client gets a marked key before its ttl has
+            // passed.
             Phase::Held { .. } | Phase::Extending { .. }
                 if marked() > 0 && marked() + not_ours() > spare =>
             {

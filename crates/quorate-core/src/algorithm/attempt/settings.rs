@@ -26,18 +26,20 @@ pub struct Settings {
     pub cleanup_bound: Option<Duration>,
     /// How long the lease may be held, from the moment at which the attempt handles its win (H7).
     pub hold_limit: Option<Duration>,
-    /// How long the first round goes on at least, once a quorum has granted or refused it and a node has refused it. By then
-    /// another client has or wants the keys (O8). [`Duration::MAX`]: it waits for slow nodes.
+    /// How long the first round goes on at least, once a quorum has granted or refused it and a
+    /// node has refused it. By then another client has or wants the keys (O8). [`Duration::MAX`]:
+    /// it waits for slow nodes.
     pub haste: Duration,
     /// Whether acquires bring a number, of which a fencing token is made.
     pub fencing: bool,
-    /// The *ordered* nodes: their calls take effect in the order in which they begin, and a call that did not
-    /// leave before its connection ended never leaves.
+    /// The *ordered* nodes: their calls take effect in the order in which they begin, and a call
+    /// that did not leave before its connection ended never leaves.
     pub ordered: NodeSet,
-    /// The ordered nodes that *push*: once one has been extended or looked at, it says when the keys are written.
+    /// The ordered nodes that *push*: once one has been extended or looked at, it says when the
+    /// keys are written.
     pub pushing: NodeSet,
-    /// The nodes that are *connecting*: they have never answered, and until the attempt is a node timeout and the
-    /// connect limit old, their votes stay open. Those of the other nodes do not.
+    /// The nodes that are *connecting*: they have never answered, and until the attempt is a node
+    /// timeout and the connect limit old, their votes stay open. Those of the other nodes do not.
     pub connecting: NodeSet,
     /// The longest time that one of these may take to connect.
     pub connect_limit: Duration,
@@ -65,7 +67,8 @@ impl Settings {
         }
     }
 
-    /// How long a call to a node may count: the node timeout, and the connect limit of one that is connecting.
+    /// How long a call to a node may count: the node timeout, and the connect limit of one that is
+    /// connecting.
     #[must_use]
     pub fn call_limit(&self, node: NodeId) -> Duration {
         match self.connecting.contains(node) {

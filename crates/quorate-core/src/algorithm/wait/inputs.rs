@@ -1,4 +1,5 @@
-//! The inputs of the wait machine: what follows from a reply, a push, the time, or a wish of the shell.
+//! The inputs of the wait machine: what follows from a reply, a push, the time, or a wish of the
+//! shell.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,8 @@ use super::{Phase, Refreshed, WaitAction, WaitMachine, WatchedKey, after};
 /// How many attempts may be refused in a row although the gate replied "free".
 const MISLED: u8 = 2;
 
-/// The first rest of a misled waiter is a refresh interval divided by this. Each further one is twice as long, up to the
-/// whole interval.
+/// The first rest of a misled waiter is a refresh interval divided by this. Each further one is
+/// twice as long, up to the whole interval.
 const FIRST_REST: u32 = 16;
 
 impl WaitMachine {
@@ -22,7 +23,8 @@ impl WaitMachine {
 
     /// Gives the wait to the next task of this process.
     ///
-    /// The attempt of the task before was cancelled and will not be reported, so the next task makes one.
+    /// The attempt of the task before was cancelled and will not be reported, so the next task
+    /// makes one.
     pub fn take_over(&mut self) {
         if let Phase::Trying { is_seen_free } = self.phase
             && self.actions.back() != Some(&WaitAction::Attempt)
@@ -100,7 +102,8 @@ impl WaitMachine {
 
     /// Handles the reply to a watch: whether the key is there.
     ///
-    /// A node that cannot watch counts as a key that is there: no push comes, and the refresh finds out.
+    /// A node that cannot watch counts as a key that is there: no push comes, and the refresh finds
+    /// out.
     pub fn handle_watched(&mut self, is_there: bool, now: Instant) {
         let (Phase::Looking { .. }, Some(place)) = (self.phase, &mut self.place) else { return };
         self.phase = Phase::Waiting;
@@ -130,7 +133,8 @@ impl WaitMachine {
         }
     }
 
-    /// Handles an error reply of the gate to a refresh or to a watch, or its silence after a refresh.
+    /// Handles an error reply of the gate to a refresh or to a watch, or its silence after a
+    /// refresh.
     pub fn handle_failure(&mut self, now: Instant) {
         let gate = match (self.phase, &self.place) {
             (Phase::Asking { gate, .. }, _) => gate,
@@ -154,7 +158,8 @@ impl WaitMachine {
         }
         match (self.phase, &mut self.place) {
             (Phase::Asking { .. }, _) => self.handle_failure(now),
-            // The gate may be well, and its pushes lost: the refresh finds out, and sends no second watch.
+            // The gate may be well, and its pushes lost: the refresh finds out, and sends no second
+            // watch.
             (Phase::Looking { .. }, _) => self.ask(now),
             (Phase::Waiting, Some(place)) if now < self.refresh_at => {
                 self.look_at = None;
@@ -163,8 +168,9 @@ impl WaitMachine {
             (Phase::Waiting, place) => {
                 if let Some(place) = place {
                     place.is_absent = false;
-                    // A waiter that went out of turn has removed this entry, and hears of the wait only from now on: the first push
-                    // is of a release before that, the second of one that leaves the lock free.
+                    // A waiter that went out of turn has removed this entry, and hears of the wait
+                    // only from now on: the first push is of a release before that, the second of
+                    // one that leaves the lock free.
                     let most = if place.predecessor.is_none() { 1 } else { NOISY };
                     place.fruitless = place.fruitless.min(most);
                 }

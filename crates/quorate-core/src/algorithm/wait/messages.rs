@@ -17,8 +17,8 @@ impl Entry {
 
     /// Makes a printable name from random bytes.
     ///
-    /// `is_pushed`: the process gets pushes, and the name is 32 hex digits. Without pushes the name is
-    /// `p` and 31 hex digits.
+    /// `is_pushed`: the process gets pushes, and the name is 32 hex digits. Without pushes the name
+    /// is `p` and 31 hex digits.
     #[must_use]
     pub fn draw(random: [u8; 16], is_pushed: bool) -> Self {
         let mut name = format!("{:032x}", u128::from_be_bytes(random)).into_bytes();
@@ -38,7 +38,8 @@ impl Entry {
         Self::new(name)
     }
 
-    /// Whether readers wait under this name. Those enter together, whatever the order of their entries.
+    /// Whether readers wait under this name. Those enter together, whatever the order of their
+    /// entries.
     #[must_use]
     pub fn is_of_readers(&self) -> bool {
         self.0.get(1) == Some(&READERS)
@@ -60,7 +61,8 @@ impl Entry {
 /// The first letter of an entry whose process gets no pushes. It is no hex digit.
 const POLLING: u8 = b'p';
 
-/// The second letter of an entry of readers. It is no hex digit, and older processes see a name like all others.
+/// The second letter of an entry of readers. It is no hex digit, and older processes see a name
+/// like all others.
 const READERS: u8 = b'r';
 
 /// A key that a waiter watches at the gate.
@@ -102,8 +104,8 @@ pub struct Refreshed {
     pub predecessor: Option<Entry>,
     /// The first entry of the queue.
     pub first: Entry,
-    /// The index of a lock key that is held; `None` if the lock is free. Where one of several keys is wanted, they
-    /// are free if one of them is.
+    /// The index of a lock key that is held; `None` if the lock is free. Where one of several keys
+    /// is wanted, they are free if one of them is.
     pub held: Option<usize>,
     /// The index of a free lock key, where one of several keys is wanted.
     pub free: Option<usize>,

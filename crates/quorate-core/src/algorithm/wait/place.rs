@@ -84,7 +84,8 @@ impl Place {
         }
     }
 
-    /// When an entry that is not the first may compete, if the lock stays free and the first entry the same.
+    /// When an entry that is not the first may compete, if the lock stays free and the first entry
+    /// the same.
     pub(super) fn second_look_at(&self, is_of_readers: bool) -> Option<Instant> {
         let (first, since) = self.first_while_free.as_ref()?;
         let wait = if is_of_readers && !first.is_of_readers() {
@@ -103,7 +104,8 @@ impl Place {
         if is_behind_readers { SPACING_BEHIND_READERS } else { SPACING }
     }
 
-    /// The time until a process without pushes refreshes again: half of the time since its place changed.
+    /// The time until a process without pushes refreshes again: half of the time since its place
+    /// changed.
     pub(super) fn polling_interval(&self, refresh: Duration, now: Instant) -> Duration {
         let longest = if self.predecessor.is_none() { POLLING_FIRST } else { refresh };
         (now.saturating_duration_since(self.since) / 2).max(POLLING_LEAST).min(longest)

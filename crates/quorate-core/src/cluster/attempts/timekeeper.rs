@@ -92,8 +92,8 @@ impl Timekeeper {
 }
 
 impl Drop for Timekeeper {
-    /// The runtime has ended, or the task was aborted. A runtime that drops the task before its first poll has
-    /// ended: the ttl is the backstop.
+    /// The runtime has ended, or the task was aborted. A runtime that drops the task before its
+    /// first poll has ended: the ttl is the backstop.
     fn drop(&mut self) {
         if self.is_done {
             return;

@@ -83,7 +83,8 @@ impl Groups {
         }
     }
 
-    /// The nodes without a vote, and why: by what each said when it `voted`, else by what it says now.
+    /// The nodes without a vote, and why: by what each said when it `voted`, else by what it says
+    /// now.
     pub(super) fn strangers(
         &self,
         voted: &[Option<Arc<Membership>>],
@@ -117,8 +118,8 @@ impl Groups {
         self.is_unlisted.load(Ordering::Acquire)
     }
 
-    /// The nodes that have to keep another list, since the answer to a call of this kind: nobody has
-    /// told them. A question writes no list, unless a person has accepted a new one.
+    /// The nodes that have to keep another list, since the answer to a call of this kind: nobody
+    /// has told them. A question writes no list, unless a person has accepted a new one.
     pub(super) fn take_lacking(&self, kind: CallKind) -> NodeSet {
         if !self.is_due.load(Ordering::Acquire) {
             return NodeSet::default();

@@ -16,8 +16,8 @@ pub(crate) struct Health {
     pub(super) connect: Duration,
     /// How many calls are in flight.
     in_flight: usize,
-    /// Since when no call has been answered, although some are in flight. A node that answers one after the
-    /// other is not silent, however long the last one waits.
+    /// Since when no call has been answered, although some are in flight. A node that answers one
+    /// after the other is not silent, however long the last one waits.
     silent_since: Option<Instant>,
     /// The error of the last call, if it was not sent.
     pub(super) not_sent: Option<BackendError>,
@@ -52,7 +52,8 @@ pub(super) enum Sign {
     Error,
     /// It did not answer.
     Silence,
-    /// Nothing: the node is known to lack the operation, so nothing was sent; or nobody awaits the answer.
+    /// Nothing: the node is known to lack the operation, so nothing was sent; or nobody awaits the
+    /// answer.
     Nothing,
 }
 
@@ -169,8 +170,9 @@ impl Health {
         }
     }
 
-    /// Why a node does not answer: it has answered none of its calls for a node timeout, and none since a connect may have
-    /// taken; or its last call was not sent. `None` for a node that answers.
+    /// Why a node does not answer: it has answered none of its calls for a node timeout, and none
+    /// since a connect may have taken; or its last call was not sent. `None` for a node that
+    /// answers.
     pub(crate) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
         match &self.not_sent {
             Some(error) => Some(Silence::Failed(error.clone())),

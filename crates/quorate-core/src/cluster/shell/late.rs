@@ -1,9 +1,10 @@
 //! A mutex that a reply never waits for.
 //!
-//! [`LateLock::put`] handles an input at once if the mutex is free. If another thread has it, or a call further
-//! down the same stack, the input goes into a list of late arrivals. The thread that unlocks the mutex looks at that list
-//! afterwards. Both sides have a fence between their write and their look (put then try, unlock then look), so
-//! that one of them sees the other and no input is left in the list.
+//! [`LateLock::put`] handles an input at once if the mutex is free. If another thread has it, or a
+//! call further down the same stack, the input goes into a list of late arrivals. The thread that
+//! unlocks the mutex looks at that list afterwards. Both sides have a fence between their write and
+//! their look (put then try, unlock then look), so that one of them sees the other and no input is
+//! left in the list.
 //!
 //! *What came first is handled first.* A thread that gets the mutex handles the list before its own
 //! input. So an input is handled after each one whose `put` had returned before: the replies of a
@@ -46,7 +47,8 @@ impl<A: LateState> LateLock<A> {
         }
     }
 
-    /// Handles `input` now, or leaves it to the thread that has the mutex. Never waits for that thread.
+    /// Handles `input` now, or leaves it to the thread that has the mutex. Never waits for that
+    /// thread.
     pub(crate) fn put(&self, owner: &A::Owner, input: A::Input) {
         match try_lock(&self.actor) {
             Some(actor) => self.act(actor, owner, |actor, effects| {
@@ -71,7 +73,8 @@ impl<A: LateState> LateLock<A> {
         result
     }
 
-    /// Handles late arrivals, unless another thread has the mutex: that thread looks when it unlocks.
+    /// Handles late arrivals, unless another thread has the mutex: that thread looks when it
+    /// unlocks.
     fn handle_late(&self, owner: &A::Owner) {
         loop {
             fence(Ordering::SeqCst);

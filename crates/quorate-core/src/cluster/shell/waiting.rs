@@ -10,8 +10,8 @@ use super::{Actor, Input, Shell};
 use crate::cluster::attempts::Due;
 use crate::seam::runtime::BoxFuture;
 
-/// A caller that waits. It polls a timer of its own for the due time of the actor, and gives it the input *time*
-/// when that fires: so it depends on no other task.
+/// A caller that waits. It polls a timer of its own for the due time of the actor, and gives it the
+/// input *time* when that fires: so it depends on no other task.
 ///
 /// # Cancel safety
 ///

@@ -1,7 +1,7 @@
 //! The tasks that wait for a change of one state.
 //!
-//! A waker is cloned into the set under the state's mutex. It is woken and dropped without any mutex: to drop a
-//! waker can drop a task, and with it a guard.
+//! A waker is cloned into the set under the state's mutex. It is woken and dropped without any
+//! mutex: to drop a waker can drop a task, and with it a guard.
 
 use std::task::{Context, Waker};
 
@@ -15,7 +15,8 @@ pub(crate) struct Wakers {
 }
 
 impl Wakers {
-    /// Keeps the waker of a future. `number` is zero before the first time. Returns a waker to drop.
+    /// Keeps the waker of a future. `number` is zero before the first time. Returns a waker to
+    /// drop.
     #[must_use]
     pub(crate) fn keep(&mut self, number: &mut u64, context: &Context<'_>) -> Option<Waker> {
         if *number == 0 {

@@ -1,7 +1,7 @@
 //! The reports of the nodes about themselves, for a check at start-up and for operators.
 //!
-//! Each node describes itself, and then sets and deletes a key that no lock has: a permission or a key pattern that
-//! keeps locks from working shows there and nowhere else.
+//! Each node describes itself, and then sets and deletes a key that no lock has: a permission or a
+//! key pattern that keeps locks from working shows there and nowhere else.
 
 mod problem;
 
@@ -30,11 +30,13 @@ const LONGEST_TTL: Duration = Duration::from_secs(600);
 const KEPT: Duration = Duration::from_secs(1);
 
 impl LockManager {
-    /// Asks all nodes what they are and can do, and reports their problems. For a start-up, and for operators.
+    /// Asks all nodes what they are and can do, and reports their problems. For a start-up, and for
+    /// operators.
     ///
-    /// All nodes are asked at once, and each may reply for a node timeout. Then each sets and deletes a key that no lock
-    /// can have, `:quorate:check` below the [prefix](crate::LockManagerBuilder::key_prefix) or `quorate:check` without one, and may
-    /// take a node timeout more. A node without a problem may fail later.
+    /// All nodes are asked at once, and each may reply for a node timeout. Then each sets and
+    /// deletes a key that no lock can have, `:quorate:check` below the
+    /// [prefix](crate::LockManagerBuilder::key_prefix) or `quorate:check` without one, and may take
+    /// a node timeout more. A node without a problem may fail later.
     ///
     /// ```
     /// use quorate_core::LockManager;
@@ -64,7 +66,8 @@ impl LockManager {
 
 /// The reports of all nodes, with the problems of each.
 ///
-/// Returned by [`LockManager::check`](crate::LockManager::check). `Display` is one line for each node.
+/// Returned by [`LockManager::check`](crate::LockManager::check). `Display` is one line for each
+/// node.
 #[derive(Clone, Debug)]
 pub struct Check {
     nodes: Arc<[NodeReport]>,
@@ -86,8 +89,9 @@ impl Check {
     /// Whether a quorum of the configured nodes grants locks: no problem of theirs
     /// [prevents votes](Problem::prevents_votes).
     ///
-    /// False also while the [restart guard](crate::RestartGuard) quarantines new nodes. A program that is to wait for
-    /// them goes on when [`has_quorum`](Self::has_quorum) is true: its first lock begins the quarantine.
+    /// False also while the [restart guard](crate::RestartGuard) quarantines new nodes. A program
+    /// that is to wait for them goes on when [`has_quorum`](Self::has_quorum) is true: its first
+    /// lock begins the quarantine.
     #[must_use]
     pub fn can_lock(&self) -> bool {
         self.is_quorum(NodeReport::is_voting)
@@ -128,7 +132,8 @@ pub struct NodeReport {
     pub round_trip: Option<Duration>,
     /// What the node can do: what its backend was built for, without what is known to be missing.
     ///
-    /// A node that has never been watched may lack [`Capabilities::WATCH`], which shows at the first wait.
+    /// A node that has never been watched may lack [`Capabilities::WATCH`], which shows at the
+    /// first wait.
     pub abilities: Capabilities,
     /// What is wrong with the node.
     pub problems: Vec<Problem>,
@@ -192,9 +197,9 @@ pub struct CheckRequest {
 }
 
 impl CheckRequest {
-    /// The longest ttl of any lock on these nodes, by any client: for so long a node that restarted and kept nothing is
-    /// [a problem](Problem::Restarted), and one that kept its data [may be](Self::between_restarts). Default: 10 min, or the
-    /// ttl of this manager if that is longer.
+    /// The longest ttl of any lock on these nodes, by any client: for so long a node that restarted
+    /// and kept nothing is [a problem](Problem::Restarted), and one that kept its data [may
+    /// be](Self::between_restarts). Default: 10 min, or the ttl of this manager if that is longer.
     ///
     /// With a [restart guard](crate::RestartGuard), its `max_ttl` is the longest one.
     pub const fn longest_ttl(mut self, ttl: Duration) -> Self {
@@ -202,16 +207,17 @@ impl CheckRequest {
         self
     }
 
-    /// Begins a quarantine that the [restart guard](crate::RestartGuard) would begin at the next lock, so that it is over
-    /// sooner. Nothing without a guard.
+    /// Begins a quarantine that the [restart guard](crate::RestartGuard) would begin at the next
+    /// lock, so that it is over sooner. Nothing without a guard.
     pub const fn begin_quarantine(mut self) -> Self {
         self.begins_quarantine = true;
         self
     }
 
-    /// Reports also what only the restart of another node makes a problem: a node that restarted with its data less than
-    /// the [longest ttl](Self::longest_ttl) ago may [refuse free locks](Problem::MayRefuse). For rolling restarts, one node
-    /// after the other. Nothing with a restart guard, which waits for as long.
+    /// Reports also what only the restart of another node makes a problem: a node that restarted
+    /// with its data less than the [longest ttl](Self::longest_ttl) ago may [refuse free
+    /// locks](Problem::MayRefuse). For rolling restarts, one node after the other. Nothing with a
+    /// restart guard, which waits for as long.
     pub const fn between_restarts(mut self) -> Self {
         self.is_of_restarts = true;
         self

@@ -1,7 +1,8 @@
 //! A look at a lock from outside, without acquiring it.
 //!
-//! Each node shows what it keeps at the key. A judgement over all nodes, [`Inspection`], says whether
-//! the lock is held. It is about the past: the lock may have changed before the caller reads it.
+//! Each node shows what it keeps at the key. A judgement over all nodes, [`Inspection`], says
+//! whether the lock is held. It is about the past: the lock may have changed before the caller
+//! reads it.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -50,8 +51,8 @@ impl Inspection {
     }
 
     /// The holder with the most nodes, or each reader that a node has: the holders from whom
-    /// [`LockManager::revoke_seen`](crate::LockManager::revoke_seen) takes the lock. Empty if all nodes that answered
-    /// are free.
+    /// [`LockManager::revoke_seen`](crate::LockManager::revoke_seen) takes the lock. Empty if all
+    /// nodes that answered are free.
     #[must_use]
     pub fn holders(&self) -> Vec<&Holder> {
         let mut holdings = self.holdings();
@@ -62,13 +63,15 @@ impl Inspection {
         holdings.into_iter().map(|holding| holding.holder).collect()
     }
 
-    /// Whether a quorum of nodes keeps a [mark](crate::LockGuard::keep), which has no holder: the work is done.
+    /// Whether a quorum of nodes keeps a [mark](crate::LockGuard::keep), which has no holder: the
+    /// work is done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.state() == LockState::Held && self.holdings()[0].holder.is_done()
     }
 
-    /// The readers that a quorum of nodes has, if readers [hold](crate::LockManager::read) the lock.
+    /// The readers that a quorum of nodes has, if readers [hold](crate::LockManager::read) the
+    /// lock.
     ///
     /// Only the label of each can be read. The number is that of leases, not of processes.
     #[must_use]
@@ -84,13 +87,15 @@ impl Inspection {
         self.holdings().first().map_or(0, |holding| holding.times_left.len())
     }
 
-    /// How long a quorum keeps the lock, if its holder neither extends nor releases it. Of readers: for the last of them.
+    /// How long a quorum keeps the lock, if its holder neither extends nor releases it. Of readers:
+    /// for the last of them.
     ///
-    /// Counts from the end of the inspection. The replies' travel time is unknown, so the value is too
-    /// long by that time, never too short. The holder itself stops earlier, by drift and safety margin.
+    /// Counts from the end of the inspection. The replies' travel time is unknown, so the value is
+    /// too long by that time, never too short. The holder itself stops earlier, by drift and safety
+    /// margin.
     ///
-    /// `None` unless the state is [`Held`](LockState::Held). Also `None` for a key without a ttl, which
-    /// another program wrote.
+    /// `None` unless the state is [`Held`](LockState::Held). Also `None` for a key without a ttl,
+    /// which another program wrote.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         let times_left = self.holdings().into_iter().filter_map(|holding| {
@@ -209,8 +214,8 @@ pub enum LockState {
     Free,
     /// Neither. The lock may be held or free.
     ///
-    /// The nodes keep keys of several holders, a round is in flight, a lost round left keys behind, or
-    /// too many nodes fail.
+    /// The nodes keep keys of several holders, a round is in flight, a lost round left keys behind,
+    /// or too many nodes fail.
     Unclear,
 }
 
@@ -221,8 +226,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A letter for each node: `-` free, `x` failed, `?` no reply, and any other letter a holder. The
-    /// n-th node keeps its key for n milliseconds.
+    /// A letter for each node: `-` free, `x` failed, `?` no reply, and any other letter a holder.
+    /// The n-th node keeps its key for n milliseconds.
     fn inspection(nodes: &str) -> Inspection {
         let view = |(number, letter): (u32, char)| {
             let state = match letter {

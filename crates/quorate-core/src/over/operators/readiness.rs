@@ -11,9 +11,9 @@ use crate::over::access::Silence;
 impl LockManager {
     /// The nodes that answered lately, and whether they are a quorum, without asking them.
     ///
-    /// For a readiness probe that is called often.
-    /// A look at the clock and a mutex of each node: no I/O. *Lately* has no bound in time: it is about the latest call to
-    /// each node, and a manager without work makes none. So it does not learn that nodes are back, and one that has asked
+    /// For a readiness probe that is called often. A look at the clock and a mutex of each node: no
+    /// I/O. *Lately* has no bound in time: it is about the latest call to each node, and a manager
+    /// without work makes none. So it does not learn that nodes are back, and one that has asked
     /// nothing knows of no node: [`check`](Self::check) asks all of them, and its answers count.
     ///
     /// ```
@@ -43,7 +43,8 @@ impl LockManager {
     }
 }
 
-/// What a manager knows of its nodes without asking them. From [`LockManager::readiness`](crate::LockManager::readiness).
+/// What a manager knows of its nodes without asking them. From
+/// [`LockManager::readiness`](crate::LockManager::readiness).
 ///
 /// `Display` is one line, such as `2 of 3 nodes answer, 2 needed; 10.0.0.2 does not`.
 #[derive(Clone, Debug)]
@@ -88,8 +89,9 @@ impl NodeReadiness {
         &self.name
     }
 
-    /// Whether the node answered lately: its latest call that settled was answered without an error, and none is in
-    /// flight without an answer for a node timeout. False for a node that was never asked.
+    /// Whether the node answered lately: its latest call that settled was answered without an
+    /// error, and none is in flight without an answer for a node timeout. False for a node that was
+    /// never asked.
     #[must_use]
     pub const fn is_answering(&self) -> bool {
         self.is_answering
@@ -101,11 +103,11 @@ impl NodeReadiness {
         self.last_answer
     }
 
-    /// Why a round lately had no vote of the node: its latest error, or *no reply* within a node timeout. `None` once it has
-    /// gone for 5 s without a failure, and answers.
+    /// Why a round lately had no vote of the node: its latest error, or *no reply* within a node
+    /// timeout. `None` once it has gone for 5 s without a failure, and answers.
     ///
-    /// A node that is [the same server](crate::LockError::SameServer) as another one fails with the kind
-    /// [`Identity`](crate::BackendErrorKind::Identity).
+    /// A node that is [the same server](crate::LockError::SameServer) as another one fails with the
+    /// kind [`Identity`](crate::BackendErrorKind::Identity).
     #[must_use]
     pub const fn failure(&self) -> Option<&Answer> {
         self.failure.as_ref()

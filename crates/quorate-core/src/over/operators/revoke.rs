@@ -1,11 +1,12 @@
 //! Taking a lock away from its holder, from outside.
 //!
-//! A revoke puts a mark in place of the token at each node and leaves the ttl. From then on the holder can neither extend nor
-//! repair, and its lease ends by time before the keys do (T1, T2). So no two clients hold the lock at once. The holder
-//! knows the mark for its own token, and no other client does: its release removes it (V9).
+//! A revoke puts a mark in place of the token at each node and leaves the ttl. From then on the
+//! holder can neither extend nor repair, and its lease ends by time before the keys do (T1, T2). So
+//! no two clients hold the lock at once. The holder knows the mark for its own token, and no other
+//! client does: its release removes it (V9).
 //!
-//! Between the look at a lock and the wish to free it, another client may have acquired it. So a revoke can name the
-//! holder that was seen, and each node compares (V7).
+//! Between the look at a lock and the wish to free it, another client may have acquired it. So a
+//! revoke can name the holder that was seen, and each node compares (V7).
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -20,8 +21,8 @@ use crate::{IntoResource, InvalidResource, LockManager};
 /// The result of a revoke or a delete: what each node kept before it.
 ///
 /// Returned by [`LockManager::revoke`](crate::LockManager::revoke) and
-/// [`LockManager::delete`](crate::LockManager::delete). `Display` is one line: whether it took effect, and each node
-/// where nothing was done.
+/// [`LockManager::delete`](crate::LockManager::delete). `Display` is one line: whether it took
+/// effect, and each node where nothing was done.
 #[derive(Clone, Debug)]
 pub struct Revocation {
     found: Inspection,
@@ -54,8 +55,8 @@ impl Revocation {
 
     /// What each node kept, in the order in which the nodes are configured.
     ///
-    /// A key with a ttl was replaced or deleted. A key without one was left alone: another program wrote it. So was the
-    /// key of another holder than the one that was seen.
+    /// A key with a ttl was replaced or deleted. A key without one was left alone: another program
+    /// wrote it. So was the key of another holder than the one that was seen.
     #[must_use]
     pub fn nodes(&self) -> &[NodeView] {
         self.found.nodes()
@@ -63,17 +64,19 @@ impl Revocation {
 
     /// Whether so many nodes did it that the others are no quorum: more than N − quorum.
     ///
-    /// Then no extension by the old holder succeeds (V2). False also if the lock was free. If nodes failed, repeat
-    /// the call: that is safe.
+    /// Then no extension by the old holder succeeds (V2). False also if the lock was free. If nodes
+    /// failed, repeat the call: that is safe.
     #[must_use]
     pub fn is_effective(&self) -> bool {
         self.times_left().count() >= self.needed()
     }
 
-    /// The longest time for which a node keeps the key from now on; zero if the lock was deleted, or free.
+    /// The longest time for which a node keeps the key from now on; zero if the lock was deleted,
+    /// or free.
     ///
-    /// When that has passed, no node that answered keeps the lock. A node that failed may keep its key for longer. With
-    /// an even number of nodes, the lock may be free only when that has expired, too.
+    /// When that has passed, no node that answered keeps the lock. A node that failed may keep its
+    /// key for longer. With an even number of nodes, the lock may be free only when that has
+    /// expired, too.
     #[must_use]
     pub fn free_in(&self) -> Duration {
         if self.is_deleted() {
@@ -86,11 +89,12 @@ impl Revocation {
         self.how.leaves == Leaves::Nothing
     }
 
-    /// Waits until the lock is free, and says whether its holder has left before the ttl has passed. `locks` is the manager
-    /// that revoked it, or one of the same nodes.
+    /// Waits until the lock is free, and says whether its holder has left before the ttl has
+    /// passed. `locks` is the manager that revoked it, or one of the same nodes.
     ///
-    /// A quorum of the nodes is asked, again and again. A holder that renews its lease hears of the revoke at once, if
-    /// its nodes push, else at its next renewal. What is free by then may be held by the next client.
+    /// A quorum of the nodes is asked, again and again. A holder that renews its lease hears of the
+    /// revoke at once, if its nodes push, else at its next renewal. What is free by then may be
+    /// held by the next client.
     ///
     /// # Cancel safety
     ///
@@ -190,16 +194,17 @@ impl LockManager {
     /// Takes a lock away safely: it can no longer be extended, and is free when its ttl has passed.
     ///
     /// No two clients hold the lock at once, whatever the holder does. To free it at once is
-    /// [`delete`](Self::delete). Each node replaces the token of the holder by a mark and keeps what is left of the
-    /// ttl. Others wait as before.
-    /// The lock is free in [`free_in`](Revocation::free_in): an extension just before the revoke counts in full.
+    /// [`delete`](Self::delete). Each node replaces the token of the holder by a mark and keeps
+    /// what is left of the ttl. Others wait as before. The lock is free in
+    /// [`free_in`](Revocation::free_in): an extension just before the revoke counts in full.
     ///
-    /// The holder is asked to leave: [`LockGuard::revoked`](crate::LockGuard::revoked). If it releases, the lock is free at
-    /// once: [`Revocation::until_free`] waits for that.
+    /// The holder is asked to leave: [`LockGuard::revoked`](crate::LockGuard::revoked). If it
+    /// releases, the lock is free at once: [`Revocation::until_free`] waits for that.
     ///
-    /// All nodes are asked at once, and each may reply for a node timeout. A node that does not reply may do it later,
-    /// and may then meet the next holder, which loses the vote of this node. Fencing numbers, the restart guard and
-    /// wait queues stay as they are. A lock on several names ends when one of them is revoked.
+    /// All nodes are asked at once, and each may reply for a node timeout. A node that does not
+    /// reply may do it later, and may then meet the next holder, which loses the vote of this node.
+    /// Fencing numbers, the restart guard and wait queues stay as they are. A lock on several names
+    /// ends when one of them is revoked.
     ///
     /// ```
     /// use quorate_core::{LockManager, operators::RevokeError};
@@ -226,12 +231,13 @@ impl LockManager {
         self.take_away(key, self.mark()).await
     }
 
-    /// Takes the lock on `resource` away from the holder that `seen` shows, as [`revoke`](Self::revoke) does, and from no
-    /// other.
+    /// Takes the lock on `resource` away from the holder that `seen` shows, as
+    /// [`revoke`](Self::revoke) does, and from no other.
     ///
-    /// `seen` is an [inspection](Self::inspect) of the same name. Each node compares: a key of a client that has acquired
-    /// the lock since is left alone, and the [`Revocation`] shows it. Of readers, a key is left alone that has a reader who
-    /// was not seen. If `seen` shows no holder, nothing is done.
+    /// `seen` is an [inspection](Self::inspect) of the same name. Each node compares: a key of a
+    /// client that has acquired the lock since is left alone, and the [`Revocation`] shows it. Of
+    /// readers, a key is left alone that has a reader who was not seen. If `seen` shows no holder,
+    /// nothing is done.
     ///
     /// ```
     /// use quorate_core::{LockManager, operators::RevokeError};
@@ -263,11 +269,12 @@ impl LockManager {
 
     /// Frees a lock at once, unsafely: its holder does not know, and may work beside the next one.
     ///
-    /// Deletes its key on all nodes. The holder may go on working until its lease ends, while the next one works already.
-    /// So this is for holders that are known to be dead, and for resources that check [fencing tokens](crate::LockRequest::fenced). Otherwise
-    /// [`revoke`](Self::revoke).
+    /// Deletes its key on all nodes. The holder may go on working until its lease ends, while the
+    /// next one works already. So this is for holders that are known to be dead, and for resources
+    /// that check [fencing tokens](crate::LockRequest::fenced). Otherwise [`revoke`](Self::revoke).
     ///
-    /// All nodes are asked at once, and each may reply for a node timeout. A node that does not reply may do it later.
+    /// All nodes are asked at once, and each may reply for a node timeout. A node that does not
+    /// reply may do it later.
     ///
     /// # Errors
     ///
@@ -280,10 +287,12 @@ impl LockManager {
         self.take_away(self.lockable(resource)?, Revoke::delete()).await
     }
 
-    /// Deletes the lock on `resource` of the holder that `seen` shows, as [`delete`](Self::delete) does, and of no other.
+    /// Deletes the lock on `resource` of the holder that `seen` shows, as [`delete`](Self::delete)
+    /// does, and of no other.
     ///
-    /// What [`revoke_seen`](Self::revoke_seen) says of `seen` holds here, too. A [mark](crate::LockGuard::keep), of which the
-    /// inspection says that it [is done](Inspection::is_done), can be deleted without risk: no holder works under it.
+    /// What [`revoke_seen`](Self::revoke_seen) says of `seen` holds here, too. A
+    /// [mark](crate::LockGuard::keep), of which the inspection says that it [is
+    /// done](Inspection::is_done), can be deleted without risk: no holder works under it.
     ///
     /// # Errors
     ///

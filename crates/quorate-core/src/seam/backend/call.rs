@@ -1,8 +1,9 @@
 //! One call to one node, and its way back.
 //!
-//! A [`Call`] is answered exactly once: by [`answer`](Call::answer), from anywhere and at any time, or by
-//! [`not_sent`](Call::not_sent), which gives a value to return from
-//! [`LockBackend::begin`](crate::LockBackend::begin). A call that is dropped without an answer is *lost*.
+//! A [`Call`] is answered exactly once: by [`answer`](Call::answer), from anywhere and at any time,
+//! or by [`not_sent`](Call::not_sent), which gives a value to return from
+//! [`LockBackend::begin`](crate::LockBackend::begin). A call that is dropped without an answer is
+//! *lost*.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -147,7 +148,8 @@ impl Call {
         self.operation.claim()
     }
 
-    /// Whether [`Reply::server`](super::Reply::server) is wanted. A backend that has it at hand gives it always.
+    /// Whether [`Reply::server`](super::Reply::server) is wanted. A backend that has it at hand
+    /// gives it always.
     #[must_use]
     pub const fn asks_server(&self) -> bool {
         self.asks_server
@@ -169,8 +171,8 @@ impl Call {
 
     /// Settles the call. From anywhere, at any time, also inside `begin`.
     ///
-    /// It never waits for a lock of the sender. It may begin other calls on the same stack, at this node too: so a
-    /// backend answers while it has none of its own locks.
+    /// It never waits for a lock of the sender. It may begin other calls on the same stack, at this
+    /// node too: so a backend answers while it has none of its own locks.
     ///
     /// A call has one answer:
     ///
@@ -186,8 +188,8 @@ impl Call {
         self.settle(result, None);
     }
 
-    /// As [`answer`](Self::answer), with a reply that was there at `now`: a backend that answers many calls
-    /// at once reads the clock once.
+    /// As [`answer`](Self::answer), with a reply that was there at `now`: a backend that answers
+    /// many calls at once reads the clock once.
     pub fn answer_at(mut self, result: CallResult, now: Instant) {
         self.settle(result, Some(now));
     }
@@ -199,8 +201,8 @@ impl Call {
     }
 
     /// Nothing was sent, and nothing will be. Only to be returned from
-    /// [`LockBackend::begin`](crate::LockBackend::begin): later, [`answer`](Self::answer) with an error that is
-    /// [not sent](BackendError::not_sent).
+    /// [`LockBackend::begin`](crate::LockBackend::begin): later, [`answer`](Self::answer) with an
+    /// error that is [not sent](BackendError::not_sent).
     pub fn not_sent(mut self, error: BackendError) -> NotSent {
         self.sender = None;
         NotSent { error: error.not_sent() }
@@ -227,30 +229,31 @@ impl Call {
 
     /// Notes that the call waits in a queue of this process.
     ///
-    /// A release in the queue of a node that answers is not counted as unanswered when a node timeout has passed: its
-    /// round goes on for another, until the cleanup bound.
+    /// A release in the queue of a node that answers is not counted as unanswered when a node
+    /// timeout has passed: its round goes on for another, until the cleanup bound.
     pub fn note_queued(&self) {
         if let Some(sender) = &self.sender {
             sender.note_queued(&self.tag, true, false);
         }
     }
 
-    /// Notes that the call has left the queue. `is_late`: it had to wait there, so a release has a node timeout more.
+    /// Notes that the call has left the queue. `is_late`: it had to wait there, so a release has a
+    /// node timeout more.
     pub fn note_left(&self, is_late: bool) {
         if let Some(sender) = &self.sender {
             sender.note_queued(&self.tag, false, is_late);
         }
     }
 
-    /// Which sender the call has, which needs no second [`Push`] for the same key: a number that no other sender has as long
-    /// as the call or a push of it is there.
+    /// Which sender the call has, which needs no second [`Push`] for the same key: a number that no
+    /// other sender has as long as the call or a push of it is there.
     #[must_use]
     pub fn sender(&self) -> usize {
         self.sender.as_ref().map_or(0, |sender| Arc::as_ptr(sender).addr())
     }
 
-    /// For a watch, and for an extension and a look of an exclusive claim: notifies the sender that a key was written. To be
-    /// taken before the key is read.
+    /// For a watch, and for an extension and a look of an exclusive claim: notifies the sender that
+    /// a key was written. To be taken before the key is read.
     pub fn push(&self) -> Push {
         Push { sender: self.sender.as_ref().map(Arc::downgrade), tag: self.tag }
     }
@@ -300,7 +303,8 @@ pub struct Push {
 }
 
 impl Push {
-    /// Tells a wait that the connection has ended, and a lease nothing: its next renewal says what is there.
+    /// Tells a wait that the connection has ended, and a lease nothing: its next renewal says what
+    /// is there.
     pub fn end(mut self) {
         if matches!(self.tag.kind, CallKind::Extend | CallKind::Look) {
             self.sender = None;

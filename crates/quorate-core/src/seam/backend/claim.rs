@@ -12,8 +12,8 @@ pub enum Mode {
     /// By one holder. The value of each key is its token.
     #[default]
     Exclusive,
-    /// By any number of readers. Each key is an ordered set: a member is the token of a reader, and its score is when
-    /// the reader expires by the clock of the node.
+    /// By any number of readers. Each key is an ordered set: a member is the token of a reader, and
+    /// its score is when the reader expires by the clock of the node.
     Shared,
 }
 
@@ -35,7 +35,8 @@ struct Common {
 }
 
 impl Claim {
-    /// An exclusive claim on all of `keys`. A claim on none would be granted by every node at any time.
+    /// An exclusive claim on all of `keys`. A claim on none would be granted by every node at any
+    /// time.
     #[must_use]
     pub fn new(keys: impl Into<Arc<[Key]>>, token: Token, ttl: Ttl) -> Self {
         let common = Common { keys: keys.into(), token, mode: Mode::Exclusive };
@@ -78,8 +79,9 @@ impl Claim {
         self.ttl
     }
 
-    /// Whether readers share the keys. Without [`Capabilities::SHARED`](super::Capabilities::SHARED), an acquire of such a
-    /// claim fails as unsupported.
+    /// Whether readers share the keys. Without
+    /// [`Capabilities::SHARED`](super::Capabilities::SHARED), an acquire of such a claim fails as
+    /// unsupported.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.common.mode

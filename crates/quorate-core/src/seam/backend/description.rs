@@ -18,7 +18,8 @@ pub struct Description {
     pub server_id: Option<Arc<str>>,
     /// Whether the node is a replica, which accepts no locks.
     pub is_replica: Option<bool>,
-    /// How long the process of the server has been running, in whole seconds. It may be a second too long.
+    /// How long the process of the server has been running, in whole seconds. It may be a second
+    /// too long.
     pub uptime: Option<Duration>,
     /// Whether the server is one of a Redis Cluster (`cluster_enabled`).
     pub is_clustered: Option<bool>,
@@ -30,16 +31,19 @@ pub struct Description {
     pub eviction: Option<Arc<str>>,
     /// Whether the node writes its data to a log on its disk (`appendonly`).
     pub is_append_only: Option<bool>,
-    /// When that log is on the disk (`appendfsync`). With `always`: before the node answers. Any other text, such as
-    /// `always, no-appendfsync-on-rewrite yes`: at times later.
+    /// When that log is on the disk (`appendfsync`). With `always`: before the node answers. Any
+    /// other text, such as `always, no-appendfsync-on-rewrite yes`: at times later.
     pub fsync: Option<Arc<str>>,
     /// For how long the [restart guard](crate::RestartGuard) keeps the node from voting.
     ///
-    /// `Duration::MAX`: until an operator deletes the key of the quarantine. `None`: it votes, or no guard can run.
+    /// `Duration::MAX`: until an operator deletes the key of the quarantine. `None`: it votes, or
+    /// no guard can run.
     pub quarantine_left: Option<Duration>,
-    /// The `max_ttl` of the [restart guard](crate::RestartGuard) that has used the node; `None` if none has.
+    /// The `max_ttl` of the [restart guard](crate::RestartGuard) that has used the node; `None` if
+    /// none has.
     pub guard_max_ttl: Option<Duration>,
-    /// Whether that guard knows the data of this run of the server. If not, it quarantines the node at the next lock.
+    /// Whether that guard knows the data of this run of the server. If not, it quarantines the node
+    /// at the next lock.
     pub is_known_to_guard: bool,
     /// Whether scripts run. `None` for a node that needs none.
     pub runs_scripts: Option<bool>,
@@ -50,8 +54,8 @@ pub struct Description {
 }
 
 impl Description {
-    /// Whether each write is on the disk before the node answers: then a restart forgets no lock. `None` if the node does
-    /// not report whether it writes a log.
+    /// Whether each write is on the disk before the node answers: then a restart forgets no lock.
+    /// `None` if the node does not report whether it writes a log.
     #[must_use]
     pub fn keeps_writes(&self) -> Option<bool> {
         self.is_append_only.map(|is| is && self.fsync.as_deref() == Some("always"))

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// Why a node's vote is unknown.
 ///
-/// Cheap to clone. Its text is the text of the node's or the client's error. A backend keeps passwords
-/// and tokens out of it (A6).
+/// Cheap to clone. Its text is the text of the node's or the client's error. A backend keeps
+/// passwords and tokens out of it (A6).
 #[derive(Clone)]
 pub struct BackendError(Arc<Reason>);
 
@@ -45,15 +45,16 @@ impl BackendError {
         self
     }
 
-    /// Whether the command is certainly *not sent*. After any other error it may have been executed.
+    /// Whether the command is certainly *not sent*. After any other error it may have been
+    /// executed.
     #[must_use]
     pub fn is_not_sent(&self) -> bool {
         self.0.not_sent
     }
 
-    /// Marks that it is about one key, or one attempt to connect: the node may carry the same operation out for another. Else
-    /// a [`Permission`](BackendErrorKind::Permission) and a [`Script`](BackendErrorKind::Script) say that the node lacks
-    /// the operation.
+    /// Marks that it is about one key, or one attempt to connect: the node may carry the same
+    /// operation out for another. Else a [`Permission`](BackendErrorKind::Permission) and a
+    /// [`Script`](BackendErrorKind::Script) say that the node lacks the operation.
     #[must_use]
     pub fn particular(mut self) -> Self {
         Arc::make_mut(&mut self.0).is_particular = true;
@@ -146,17 +147,17 @@ pub enum BackendErrorKind {
     Evicting,
     /// The node's fencing number is at its maximum, or its key holds something else.
     Fence,
-    /// The node is the same server as another node (Q6). With the
-    /// [restart guard](crate::backend::RestartGuard) also: the node has no server id, or several servers
+    /// The node is the same server as another node (Q6). With the [restart
+    /// guard](crate::backend::RestartGuard) also: the node has no server id, or several servers
     /// reply under its address.
     Identity,
     /// The node is loading its data set (`LOADING`) or busy with a script (`BUSY`).
     Loading,
-    /// The node has another `max_ttl` than the [restart guard](crate::backend::RestartGuard) of this
-    /// manager.
+    /// The node has another `max_ttl` than the [restart guard](crate::backend::RestartGuard) of
+    /// this manager.
     MaxTtl,
-    /// The node accepts no writes because it cannot write to its disk (`MISCONF`) or has too few replicas
-    /// (`NOREPLICAS`).
+    /// The node accepts no writes because it cannot write to its disk (`MISCONF`) or has too few
+    /// replicas (`NOREPLICAS`).
     Misconfigured,
     /// The node is out of memory (`OOM`).
     OutOfMemory,
@@ -164,14 +165,17 @@ pub enum BackendErrorKind {
     Permission,
     /// The reply is not valid for the command. The server may not be Redis or Valkey.
     Protocol,
-    /// The node may have forgotten locks, since it restarted, is new, or lost its data. It does not vote
-    /// until `max_ttl` has passed. Only with the [restart guard](crate::backend::RestartGuard).
+    /// The node may have forgotten locks, since it restarted, is new, or lost its data. It does not
+    /// vote until `max_ttl` has passed. Only with the [restart
+    /// guard](crate::backend::RestartGuard).
     Quarantined,
     /// The node is a replica (`READONLY`). It may be so during a failover only.
     ReadOnly,
-    /// The node stays a replica: it replied `READONLY` in lost rounds of one request, a second apart.
+    /// The node stays a replica: it replied `READONLY` in lost rounds of one request, a second
+    /// apart.
     Replica,
-    /// The node lacks the command or cannot run the script, or the backend does not support the call.
+    /// The node lacks the command or cannot run the script, or the backend does not support the
+    /// call.
     Script,
     /// The node is not one of those that the other clients of its group have.
     Stranger,
@@ -192,7 +196,8 @@ impl BackendErrorKind {
         matches!(self, Self::Cluster | Self::Loading | Self::Misconfigured)
     }
 
-    /// Whether trying again is pointless until a person changes a setting of the node or the client.
+    /// Whether trying again is pointless until a person changes a setting of the node or the
+    /// client.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
         matches!(

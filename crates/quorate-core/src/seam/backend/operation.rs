@@ -27,7 +27,8 @@ pub enum Operation {
     Release(Claim, ReleaseOptions),
     /// Raises the fencing number of all keys to this one, if all keys are ours and none is higher.
     Raise(Claim, FencingToken),
-    /// Says whether the keys are ours, and changes nothing. Only with [`Capabilities::PUSH`](super::Capabilities::PUSH).
+    /// Says whether the keys are ours, and changes nothing. Only with
+    /// [`Capabilities::PUSH`](super::Capabilities::PUSH).
     Look(Claim),
     /// Keeps `entry` alive in the wait queue of `key`, and appends it if it is missing.
     ///
@@ -124,8 +125,8 @@ impl Operation {
         first.iter().chain(others)
     }
 
-    /// Whether it is the extension of an exclusive claim, or its release without a fencing number and a question.
-    /// A node may carry out several of one kind together.
+    /// Whether it is the extension of an exclusive claim, or its release without a fencing number
+    /// and a question. A node may carry out several of one kind together.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         match self {
@@ -155,7 +156,8 @@ pub enum Choice {
 pub struct Revoke {
     /// What is left at the key.
     pub leaves: Leaves,
-    /// The holders that lose it: a key with any other holder or reader is left alone. `None`: any holder.
+    /// The holders that lose it: a key with any other holder or reader is left alone. `None`: any
+    /// holder.
     pub of: Option<Arc<[Holder]>>,
 }
 
@@ -165,9 +167,10 @@ pub struct Revoke {
 pub enum Leaves {
     /// This value, while the ttl goes on.
     Value(Token),
-    /// The mark for the value that is there, while the ttl goes on: `revoked:`, the SHA-1 of that value in 40 hexadecimal
-    /// digits, a space and this label. Another function of the value may take the place of SHA-1, if only a client that knows
-    /// the value can compute it. A mark that is there stays as it is: it is that of the holder who was asked to leave.
+    /// The mark for the value that is there, while the ttl goes on: `revoked:`, the SHA-1 of that
+    /// value in 40 hexadecimal digits, a space and this label. Another function of the value may
+    /// take the place of SHA-1, if only a client that knows the value can compute it. A mark that
+    /// is there stays as it is: it is that of the holder who was asked to leave.
     Mark(Label),
     /// Nothing: the key is deleted.
     Nothing,

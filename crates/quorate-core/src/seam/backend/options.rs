@@ -18,10 +18,11 @@ pub struct AcquireOptions {
     pub fencing: Option<FenceHint>,
     /// Refuse to vote while the node may have forgotten locks.
     pub guard: Option<RestartGuard>,
-    /// Say whether a writer waits for the keys: only of a claim of [`Mode::Shared`](super::Mode::Shared).
+    /// Say whether a writer waits for the keys: only of a claim of
+    /// [`Mode::Shared`](super::Mode::Shared).
     ///
-    /// In one step with the acquire, so that a writer which waits before it is seen. A node that cannot look makes the
-    /// acquire without it.
+    /// In one step with the acquire, so that a writer which waits before it is seen. A node that
+    /// cannot look makes the acquire without it.
     pub asks: bool,
 }
 
@@ -36,9 +37,11 @@ pub struct ExtendOptions {}
 pub struct ReleaseOptions {
     /// Raise the fencing numbers of the keys that are ours to this one, where they are lower.
     pub raise_to: Option<FencingToken>,
-    /// The lock was held, so that a revoke may have put its mark in place of the token: that is deleted as well (V9).
+    /// The lock was held, so that a revoke may have put its mark in place of the token: that is
+    /// deleted as well (V9).
     pub was_held: bool,
-    /// Say whether any entry is in the wait queues of these keys. A node that cannot look makes the release without it.
+    /// Say whether any entry is in the wait queues of these keys. A node that cannot look makes the
+    /// release without it.
     pub asks: Option<Arc<[Key]>>,
 }
 
@@ -51,8 +54,9 @@ pub enum Waiters {
     Unknown,
     /// Nobody waits.
     Nobody,
-    /// Somebody waits for the key at this place, the first such key. For a reader that acquires, it is an entry that is
-    /// not [of readers](super::Entry::is_of_readers), and was refreshed in the last 2 s.
+    /// Somebody waits for the key at this place, the first such key. For a reader that acquires, it
+    /// is an entry that is not [of readers](super::Entry::is_of_readers), and was refreshed in the
+    /// last 2 s.
     For(usize),
 }
 
@@ -71,9 +75,11 @@ pub struct Reply {
     /// The id of the server that replied, as [`Operation::ServerId`](super::Operation::ServerId)
     /// returns it.
     pub server: Option<Arc<str>>,
-    /// The server has no id, or does not report it. A reply that merely has no place for the id does not say so.
+    /// The server has no id, or does not report it. A reply that merely has no place for the id
+    /// does not say so.
     pub is_nameless: bool,
-    /// Whether others wait, if the [acquire](AcquireOptions::asks) or the [release](ReleaseOptions::asks) asks.
+    /// Whether others wait, if the [acquire](AcquireOptions::asks) or the
+    /// [release](ReleaseOptions::asks) asks.
     pub waiters: Waiters,
 }
 
@@ -131,12 +137,14 @@ impl Capabilities {
     pub const DESCRIBE: Self = Self(1 << 8);
     /// Claims of [`Mode::Shared`](super::Mode::Shared).
     pub const SHARED: Self = Self(1 << 9);
-    /// [`Operation::Look`](super::Operation::Look), and a push when a key is written that was extended or looked at.
+    /// [`Operation::Look`](super::Operation::Look), and a push when a key is written that was
+    /// extended or looked at.
     ///
-    /// Only with [`ORDERED`](Self::ORDERED). Such a backend takes [`Call::push`](super::Call::push) of each extension and
-    /// each look of an exclusive claim before the node reads the keys, and drops it when one of them was written by any
-    /// other connection, when it was deleted, or when the node no longer tracks it. A push may come for nothing. One that
-    /// does not come is heard of at the next renewal.
+    /// Only with [`ORDERED`](Self::ORDERED). Such a backend takes [`Call::push`](super::Call::push)
+    /// of each extension and each look of an exclusive claim before the node reads the keys, and
+    /// drops it when one of them was written by any other connection, when it was deleted, or when
+    /// the node no longer tracks it. A push may come for nothing. One that does not come is heard
+    /// of at the next renewal.
     pub const PUSH: Self = Self(1 << 10);
 
     /// Whether all of `others` are among these.

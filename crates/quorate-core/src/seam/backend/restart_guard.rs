@@ -28,8 +28,8 @@ impl RestartGuard {
     /// So a cluster that has run for long enough grants at once when the guard is switched on, and
     /// a node that was down for days and lost everything is back sooner. It takes **`FLUSHALL` on a
     /// node that is long up for a new node**, and lets it vote. The node's uptime comes from its
-    /// wall clock, which must not have been set forward since its start. Another run's epoch is as with
-    /// [`strict`](Self::strict).
+    /// wall clock, which must not have been set forward since its start. Another run's epoch is as
+    /// with [`strict`](Self::strict).
     #[must_use]
     pub const fn soft(max_ttl: Duration) -> Self {
         Self { max_ttl: whole_millis(max_ttl), is_strict: false }

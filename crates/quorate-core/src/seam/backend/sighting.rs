@@ -54,8 +54,9 @@ impl Sighting {
 
 /// The holder of a key, which can be compared. Only its label can be read.
 ///
-/// Two holders are equal if the values stored at their keys are. The value is a secret of the holder,
-/// since any client that knows it can release the lock. Therefore `Debug` shows nothing but the label (A6).
+/// Two holders are equal if the values stored at their keys are. The value is a secret of the
+/// holder, since any client that knows it can release the lock. Therefore `Debug` shows nothing but
+/// the label (A6).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Holder(Arc<[u8]>);
 
@@ -72,7 +73,8 @@ impl Holder {
         label_of(&self.0)
     }
 
-    /// Whether it holds nothing any more: the value that it left on the nodes [marks](crate::LockGuard::keep) its work as done.
+    /// Whether it holds nothing any more: the value that it left on the nodes
+    /// [marks](crate::LockGuard::keep) its work as done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         is_mark(&self.0)
@@ -96,8 +98,8 @@ impl Holder {
         self.label().and_then(Label::in_revoked)
     }
 
-    /// Whether the value has the form of a token of this library, or of a mark. Other libraries and programs write
-    /// other values.
+    /// Whether the value has the form of a token of this library, or of a mark. Other libraries and
+    /// programs write other values.
     #[must_use]
     pub fn is_of_quorate(&self) -> bool {
         self.is_done() || self.is_revoked() || Token::parse(&self.0).is_some()

@@ -1,8 +1,10 @@
-//! Long sleeps, which notice that the machine was suspended: clocks went on meanwhile, and timers stood still (T4).
+//! Long sleeps, which notice that the machine was suspended: clocks went on meanwhile, and timers
+//! stood still (T4).
 //!
-//! One thread for the whole process looks at the time suspended while a long sleep exists. It wakes them all when that
-//! time has grown. So a long sleep has no timer of its own for that, and a short one costs no more than its timer. It is
-//! no task of a runtime: a test may have paused the clock of that.
+//! One thread for the whole process looks at the time suspended while a long sleep exists. It wakes
+//! them all when that time has grown. So a long sleep has no timer of its own for that, and a short
+//! one costs no more than its timer. It is no task of a runtime: a test may have paused the clock
+//! of that.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +18,8 @@ use super::{Runtime, time_suspended};
 /// How often the thread looks.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// After how many looks the sleepers are woken in any case. A task with nothing left to wait for then ends its sleep.
+/// After how many looks the sleepers are woken in any case. A task with nothing left to wait for
+/// then ends its sleep.
 const EVERY: usize = 40;
 
 /// How late a sleep may end after a suspend. One that is not longer needs no look.
@@ -51,8 +54,8 @@ impl LongSleeps {
         runtime.sleep_until(deadline).await;
     }
 
-    /// Resolves when the thread has seen that the machine was suspended. Without the thread it never does, and the
-    /// timer has to do.
+    /// Resolves when the thread has seen that the machine was suspended. Without the thread it
+    /// never does, and the timer has to do.
     fn resumed(&'static self) -> EventListener {
         let resumed = self.resumed.listen();
         let mut seen = lock(&self.seen);
@@ -66,7 +69,8 @@ impl LongSleeps {
         resumed
     }
 
-    /// Wakes the sleepers if the machine was suspended since the last look. Returns whether there are any.
+    /// Wakes the sleepers if the machine was suspended since the last look. Returns whether there
+    /// are any.
     fn look(&self, number: usize) -> bool {
         let mut seen = lock(&self.seen);
         let suspended = (self.suspended)();

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-/// How long the machine has been suspended since the first call in this process, in whole milliseconds.
+/// How long the machine has been suspended since the first call in this process, in whole
+/// milliseconds.
 ///
 /// On Linux, `std::time::Instant` stands still during a suspend, while the clocks of the nodes
-/// advance. A [`Runtime`](crate::Runtime) that adds this time to its monotonic clock sees that a lease
-/// expired during the suspend. The time never decreases. It is zero on other systems: on Windows
-/// `Instant` includes the suspend, and on the rest the time is unknown.
+/// advance. A [`Runtime`](crate::Runtime) that adds this time to its monotonic clock sees that a
+/// lease expired during the suspend. The time never decreases. It is zero on other systems: on
+/// Windows `Instant` includes the suspend, and on the rest the time is unknown.
 #[must_use]
 pub fn time_suspended() -> Duration {
     #[cfg(target_os = "linux")]
@@ -52,8 +53,8 @@ mod linux {
 
         /// The time suspended, by the largest lead so far. What is below a millisecond is noise.
         ///
-        /// An interrupt between the two reads of a lead makes it too small, never too large. So the first
-        /// one is the largest of eight.
+        /// An interrupt between the two reads of a lead makes it too small, never too large. So the
+        /// first one is the largest of eight.
         pub(super) fn look(&self, lead: impl Fn() -> i64) -> Duration {
             let at_first = || (0..8).map(|_| lead()).fold(i64::MIN, i64::max);
             let at_first = *self.at_first.get_or_init(at_first);

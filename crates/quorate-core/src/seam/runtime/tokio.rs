@@ -24,12 +24,13 @@ use super::{BoxFuture, EntropyError, Runtime, os_random};
 /// 2. the tokio runtime of the caller;
 /// 3. one helper thread for the whole process.
 ///
-/// So a guard can be dropped on any thread. Only a runtime that shuts down right after the drop stops
-/// the release. At the end of `main`, [`close`](crate::LockManager::close) the manager.
+/// So a guard can be dropped on any thread. Only a runtime that shuts down right after the drop
+/// stops the release. At the end of `main`, [`close`](crate::LockManager::close) the manager.
 ///
 /// The clock is tokio's, which tests can pause, plus the time for which the machine was suspended.
-/// On Linux, one thread of the process looks for a suspend four times a second while a lock is held for long.
-/// Build your own tokio runtime with `enable_all`: this type needs the timer and the clients need I/O.
+/// On Linux, one thread of the process looks for a suspend four times a second while a lock is held
+/// for long. Build your own tokio runtime with `enable_all`: this type needs the timer and the
+/// clients need I/O.
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
     home: TokioContext,
@@ -51,8 +52,8 @@ impl TokioRuntime {
 
     /// Creates the runtime on the helper thread, which lives as long as the process.
     ///
-    /// For what outlives the tokio runtimes of the program: a `static` in tests, or the workers of actix. Each wake-up
-    /// of a task there crosses threads.
+    /// For what outlives the tokio runtimes of the program: a `static` in tests, or the workers of
+    /// actix. Each wake-up of a task there crosses threads.
     #[must_use]
     pub fn on_helper_thread() -> Self {
         Self::in_context(TokioContext::on_helper_thread())
@@ -109,8 +110,8 @@ impl Future for Alarm {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        // The caller's runtime comes before home: `now` reads the caller's clock, and a test may have paused one of
-        // the two.
+        // The caller's runtime comes before home: `now` reads the caller's clock, and a test may
+        // have paused one of the two.
         let current = Handle::try_current().ok();
         let home = if current.is_none() { this.runtime.home.here() } else { None };
         let id = current.as_ref().or(home.as_deref()).map(Handle::id);
@@ -118,8 +119,8 @@ impl Future for Alarm {
             this.sleep.set(None);
             *this.begun_in = id;
         }
-        // A suspend moves the clock and not tokio's timer, and tokio rounds to 1 ms. So the deadline is
-        // compared again (T4).
+        // A suspend moves the clock and not tokio's timer, and tokio rounds to 1 ms. So the
+        // deadline is compared again (T4).
         loop {
             if let Some(sleep) = this.sleep.as_mut().as_pin_mut() {
                 ready!(sleep.poll(context));
@@ -145,12 +146,13 @@ pub struct TokioContext {
 }
 
 impl TokioContext {
-    /// Uses the tokio runtime of the caller, if it is multi-threaded and while it runs. Otherwise each
-    /// future uses the tokio runtime in which it is polled, or one helper thread for the whole process.
+    /// Uses the tokio runtime of the caller, if it is multi-threaded and while it runs. Otherwise
+    /// each future uses the tokio runtime in which it is polled, or one helper thread for the whole
+    /// process.
     ///
-    /// A connection that is made in a current-thread runtime makes progress only while a thread drives
-    /// that runtime. If several current-thread runtimes share connections, pass the handle of a
-    /// multi-threaded runtime to [`of`](Self::of).
+    /// A connection that is made in a current-thread runtime makes progress only while a thread
+    /// drives that runtime. If several current-thread runtimes share connections, pass the handle
+    /// of a multi-threaded runtime to [`of`](Self::of).
     #[must_use]
     pub fn current() -> Self {
         Self { home: Handle::try_current().ok().and_then(Home::new) }
@@ -162,8 +164,8 @@ impl TokioContext {
         Self { home: Home::new(handle) }
     }
 
-    /// Uses the helper thread, which lives as long as the process. As [`current`](Self::current) if it cannot be
-    /// started.
+    /// Uses the helper thread, which lives as long as the process. As [`current`](Self::current) if
+    /// it cannot be started.
     #[must_use]
     pub fn on_helper_thread() -> Self {
         Self { home: helper().cloned().map(Home::driven) }
@@ -178,8 +180,8 @@ impl TokioContext {
         InTokio { context: self.clone(), future: Some(future) }
     }
 
-    /// The runtime for futures and tasks. Home comes before the caller's, which may be a current-thread
-    /// runtime that no thread drives after the caller has returned.
+    /// The runtime for futures and tasks. Home comes before the caller's, which may be a
+    /// current-thread runtime that no thread drives after the caller has returned.
     fn here(&self) -> Option<Cow<'_, Handle>> {
         let running = self.home.as_deref().filter(|home| !home.sentinel.is_finished());
         let home = running.map(|home| Cow::Borrowed(&home.handle));
@@ -260,11 +262,11 @@ impl<F> PinnedDrop for InTokio<F> {
     }
 }
 
-/// Whether this thread runs a tokio task, or the future of `block_on`. Not in a thread of `spawn_blocking`, nor inside
-/// `block_in_place`, though both have a runtime.
+/// Whether this thread runs a tokio task, or the future of `block_on`. Not in a thread of
+/// `spawn_blocking`, nor inside `block_in_place`, though both have a runtime.
 ///
-/// Tokio panics where a task blocks, and says nowhere else which threads those are. Only such a future has a budget:
-/// here it is taken, and restored.
+/// Tokio panics where a task blocks, and says nowhere else which threads those are. Only such a
+/// future has a budget: here it is taken, and restored.
 pub(crate) fn is_in_task() -> bool {
     /// More than the budget of any version of tokio so far.
     const MOST: usize = 1024;

@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 /// Microseconds since 1970 by the wall clock. Zero if the clock shows an earlier time.
 ///
-/// **Not for validity and deadlines** (T4): a wall clock jumps, and the clocks of two machines differ.
-/// It is the [fencing hint](crate::backend::FenceHint), from which a node that lost its data continues to
-/// number. A wrong hint costs a round trip and never breaks the order of fencing tokens.
-/// It also names the period of [`once_per`](crate::LockManager::once_per) (O4).
+/// **Not for validity and deadlines** (T4): a wall clock jumps, and the clocks of two machines
+/// differ. It is the [fencing hint](crate::backend::FenceHint), from which a node that lost its
+/// data continues to number. A wrong hint costs a round trip and never breaks the order of fencing
+/// tokens. It also names the period of [`once_per`](crate::LockManager::once_per) (O4).
 #[must_use]
 pub fn unix_micros() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

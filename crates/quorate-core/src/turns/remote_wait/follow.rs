@@ -25,8 +25,8 @@ impl WaitState {
             let lack = if is_watch { Capabilities::WATCH } else { Capabilities::QUEUE };
             let is_lack = nodes.note_lack(gate, lack, error);
             self.goal.watches.take(number);
-            // Where a node cannot watch, the key counts as there, and no push comes. The next wait has an entry that
-            // says so.
+            // Where a node cannot watch, the key counts as there, and no push comes. The next wait
+            // has an entry that says so.
             if is_watch && is_lack && self.awaited == Some(number) {
                 self.awaited = None;
                 self.calls_to_attempt += u32::from(!mem::replace(&mut self.is_outdated, true));

@@ -1,5 +1,5 @@
-//! The goal of a wait: a lock of all keys, or of one of them, and the keys watched for it. The machine sees one lock in place
-//! of several of which one is wanted. It is free if one of them is.
+//! The goal of a wait: a lock of all keys, or of one of them, and the keys watched for it. The
+//! machine sees one lock in place of several of which one is wanted. It is free if one of them is.
 
 use std::sync::Arc;
 
@@ -63,7 +63,8 @@ impl Goal {
         (keys, self.choice)
     }
 
-    /// Notes the free one of several keys. If no push came for it, the node has forgotten the watch.
+    /// Notes the free one of several keys. If no push came for it, the node has forgotten the
+    /// watch.
     pub(super) fn note_refreshed(&mut self, reply: &mut Refreshed) {
         if self.is_choice() {
             self.free = reply.free.map(|at| (at + self.first) % self.keys.len());
@@ -83,7 +84,8 @@ impl Goal {
         }
     }
 
-    /// What is to be watched anew in place of what the machine watches: one key, or each of several. All others end.
+    /// What is to be watched anew in place of what the machine watches: one key, or each of
+    /// several. All others end.
     pub(super) fn watch(&mut self, gate: NodeId, watched: WatchedKey) -> Vec<WatchedKey> {
         let count = self.keys.len();
         let keys = match self.is_choice() && watched == ONE {
@@ -96,8 +98,8 @@ impl Goal {
 
 /// For a wait for one of several keys.
 impl RemoteWait {
-    /// The key that is free as far as is known. From now on it is the last one that the gate names, since the gate may not
-    /// know its holder.
+    /// The key that is free as far as is known. From now on it is the last one that the gate names,
+    /// since the gate may not know its holder.
     pub(crate) fn take_free(self: &Arc<Self>) -> Option<Key> {
         self.look(|state| {
             let goal = &mut state.goal;

@@ -14,8 +14,8 @@ pub(super) struct Watches {
 }
 
 impl Watches {
-    /// Returns which of the keys to watch anew: a single key always, of several those that are not watched yet. All other
-    /// watches end.
+    /// Returns which of the keys to watch anew: a single key always, of several those that are not
+    /// watched yet. All other watches end.
     pub(super) fn renew(&mut self, gate: NodeId, mut keys: Vec<WatchedKey>) -> Vec<WatchedKey> {
         let is_kept = self.gate.replace(gate) == Some(gate) && keys.len() > 1;
         self.list.retain(|(_, watched)| is_kept && keys.contains(watched));

@@ -52,13 +52,14 @@ impl KeyQueue {
         self.word.is_some_and(|(others_wait, at)| others_wait && is_recent(at, now))
     }
 
-    /// Whether the gate has said lately that no other process waits. Such a word counts once: the release that follows
-    /// it brings the next one.
+    /// Whether the gate has said lately that no other process waits. Such a word counts once: the
+    /// release that follows it brings the next one.
     pub(super) fn use_word(&mut self, now: Instant) -> bool {
         self.word.take_if(|(others_wait, at)| !*others_wait && is_recent(*at, now)).is_some()
     }
 
-    /// A word of the gate, and the end of a lease on one of several names, are remembered for a second.
+    /// A word of the gate, and the end of a lease on one of several names, are remembered for a
+    /// second.
     pub(super) fn remembers_until(&self) -> Option<Instant> {
         self.word.map(|(_, at)| at).max(self.ended)?.checked_add(RECENT)
     }

@@ -1,8 +1,9 @@
 //! The tickets of tasks that want one of several names.
 //!
-//! Such a task takes the ticket of its *set of names* first. It gives that ticket on when it has won a name, or when a task
-//! here hands it one. So of one set, one task of this manager waits at the gate. A name that no task here has or wants it takes at
-//! once. For others it stands in the queue of the name, as a task does that wants this name alone: the earlier one gets it.
+//! Such a task takes the ticket of its *set of names* first. It gives that ticket on when it has
+//! won a name, or when a task here hands it one. So of one set, one task of this manager waits at
+//! the gate. A name that no task here has or wants it takes at once. For others it stands in the
+//! queue of the name, as a task does that wants this name alone: the earlier one gets it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,8 +29,8 @@ impl NameSet {
 }
 
 impl Inner {
-    /// Picks a key that no task here has or wants, and that was not `tried`: the one that this manager had last, else a
-    /// random one.
+    /// Picks a key that no task here has or wants, and that was not `tried`: the one that this
+    /// manager had last, else a random one.
     pub(crate) fn pick(
         &self,
         keys: &[Key],

@@ -39,7 +39,8 @@ pub(crate) struct Taking {
     asked_at: Instant,
     /// Its number in the queue.
     task: Option<u64>,
-    /// When it entered the queue, a guard or an earlier task was in the way, and not only a release.
+    /// When it entered the queue, a guard or an earlier task was in the way, and not only a
+    /// release.
     pub(crate) is_behind_others: bool,
 }
 

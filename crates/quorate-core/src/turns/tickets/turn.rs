@@ -1,4 +1,5 @@
-//! A turn: the tickets of a request, as its attempt carries them. It is all that an attempt knows of waiting.
+//! A turn: the tickets of a request, as its attempt carries them. It is all that an attempt knows
+//! of waiting.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,11 +15,13 @@ use crate::seam::backend::Waiters;
 #[derive(Default)]
 pub(crate) struct Turn {
     tickets: Vec<Ticket>,
-    /// The queue that has the gate's word, and the key whose gate is asked, if not each ticket's own.
+    /// The queue that has the gate's word, and the key whose gate is asked, if not each ticket's
+    /// own.
     home: Option<Arc<NameSet>>,
     /// Since the releases have begun: when the tickets are given on at the latest.
     given_on_at: Option<Instant>,
-    /// The gates whose answer to the release is awaited, each with the key of the queue that hears their word.
+    /// The gates whose answer to the release is awaited, each with the key of the queue that hears
+    /// their word.
     asked: Vec<(NodeId, Key)>,
     /// What the nodes have said of writers to a reader, which has no ticket.
     said: Vec<(NodeId, Waiters)>,
@@ -74,8 +77,8 @@ impl Turn {
         self.given_on_at.filter(|_| !self.is_over())
     }
 
-    /// The releases of the attempt begin. Those of a lease ask the gates whether others wait: if a task here wants the
-    /// key, and else seldom.
+    /// The releases of the attempt begin. Those of a lease ask the gates whether others wait: if a
+    /// task here wants the key, and else seldom.
     pub(crate) fn begin_releases(
         &mut self,
         attempt: Slot,
@@ -99,15 +102,16 @@ impl Turn {
         }
     }
 
-    /// The keys that the release at a node asks about: `keys`, those of the lock, if they have queues of their own.
+    /// The keys that the release at a node asks about: `keys`, those of the lock, if they have
+    /// queues of their own.
     pub(crate) fn asks(&self, node: NodeId, keys: &Arc<[Key]>) -> Option<Arc<[Key]>> {
         let is_asked = self.asked.iter().any(|(gate, _)| *gate == node);
         let keys = self.home.as_ref().map_or(keys, |home| &home.gate_keys);
         is_asked.then(|| Arc::clone(keys))
     }
 
-    /// The release at a node has settled. What a gate has said is noted before a ticket is given on for it, and also when
-    /// all tickets are given on already.
+    /// The release at a node has settled. What a gate has said is noted before a ticket is given on
+    /// for it, and also when all tickets are given on already.
     pub(crate) fn note_released(
         &mut self,
         manager: &Inner,
@@ -122,8 +126,8 @@ impl Turn {
         }
     }
 
-    /// Gives on the tickets that may be given on before a node timeout has passed, once the releases have been handed to
-    /// all nodes:
+    /// Gives on the tickets that may be given on before a node timeout has passed, once the
+    /// releases have been handed to all nodes:
     ///
     /// | nodes | given on |
     /// |---|---|

@@ -42,7 +42,8 @@ pub enum Problem {
     /// The memory of the node is full, and it evicts nothing: it grants nothing.
     #[error("its memory is full: the node grants no locks; raise maxmemory, or delete keys")]
     Full,
-    /// The node answers before a write is on its disk, and no [restart guard](crate::RestartGuard) is set.
+    /// The node answers before a write is on its disk, and no [restart guard](crate::RestartGuard)
+    /// is set.
     #[error(
         "forgets its locks when it restarts ({setting}); set appendonly yes and appendfsync always \
          (no-appendfsync-on-rewrite no), or a restart guard"
@@ -60,9 +61,10 @@ pub enum Problem {
         /// For how long a lock may still be held that the node has forgotten, up to a second more.
         left: Duration,
     },
-    /// The node restarted with its data less than the longest ttl ago: it may have keys that were released while it was
-    /// away, and refuse these locks. Two such nodes of three refuse a lock that no client holds. Reported
-    /// [between restarts](crate::operators::CheckRequest::between_restarts).
+    /// The node restarted with its data less than the longest ttl ago: it may have keys that were
+    /// released while it was away, and refuse these locks. Two such nodes of three refuse a lock
+    /// that no client holds. Reported [between
+    /// restarts](crate::operators::CheckRequest::between_restarts).
     #[error(
         "restarted with its data: it may refuse locks that were released meanwhile; restart no other node for {} s",
         .left.as_secs_f64().ceil()
@@ -77,7 +79,8 @@ pub enum Problem {
         /// For how long. `Duration::MAX`: until an operator deletes the key of the quarantine.
         left: Duration,
     },
-    /// The [restart guard](crate::RestartGuard) will keep the node from voting, from the next lock on.
+    /// The [restart guard](crate::RestartGuard) will keep the node from voting, from the next lock
+    /// on.
     #[error(
         "the restart guard will quarantine it at the next lock, for {duration:.1?}: it restarted, is new or lost its data; \
          restart no other node until that has passed"
@@ -120,7 +123,8 @@ impl Problem {
 
     /// Whether the problem passes without any action: the node starts, or a time passes.
     ///
-    /// [`WillBeQuarantined`](Self::WillBeQuarantined) is one of these: a lock begins the quarantine, or
+    /// [`WillBeQuarantined`](Self::WillBeQuarantined) is one of these: a lock begins the
+    /// quarantine, or
     /// [`CheckRequest::begin_quarantine`](crate::operators::CheckRequest::begin_quarantine).
     #[must_use]
     pub fn passes_by_itself(&self) -> bool {

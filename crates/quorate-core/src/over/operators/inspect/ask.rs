@@ -12,8 +12,9 @@ use crate::{IntoResource, InvalidResource, LockManager};
 impl LockManager {
     /// Shows who holds the lock on `resource`, and for how long, without acquiring it.
     ///
-    /// All nodes are asked at once, and each may reply for a node timeout. What fails on a node is in its
-    /// view. The result is about the past: only an acquire shows whether a lock can be acquired.
+    /// All nodes are asked at once, and each may reply for a node timeout. What fails on a node is
+    /// in its view. The result is about the past: only an acquire shows whether a lock can be
+    /// acquired.
     ///
     /// ```
     /// use quorate_core::{InvalidResource, LockManager, operators::LockState};

@@ -37,7 +37,8 @@ pub enum KeyState {
     Held {
         /// The holder: equal on all nodes that keep its key.
         holder: Holder,
-        /// How long the node keeps the key, from the end of the inspection. Zero if it expired before.
+        /// How long the node keeps the key, from the end of the inspection. Zero if it expired
+        /// before.
         ///
         /// `None` for a key without a ttl, which another program wrote.
         time_left: Option<Duration>,
