@@ -10,7 +10,12 @@ use humantime::parse_duration;
 
 /// Locks over a quorum of independent Redis or Valkey nodes.
 #[derive(Debug, Parser)]
-#[command(name = "quorate", version, after_help = CODES, after_long_help = include_str!("help/quorate.txt"))]
+#[command(
+    name = "quorate",
+    version,
+    after_help = CODES,
+    after_long_help = include_str!("help/quorate.txt")
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -35,9 +40,10 @@ impl Cli {
 
 /// The end of the help.
 const CODES: &str = "\
-Exit codes: that of the command, or 128 + n if signal n ended it; 64 bad usage; 69 no quorum of the nodes can be \
-reached; 70 `nodes` found a problem; 71 too few file descriptors or processes; 74 a report cannot be written; 75 held \
-by another until the wait ended; 78 a permanent error, such as a wrong address or password; 79 the lock was lost and \
+Exit codes: that of the command, or 128 + n if signal n ended it; 64 bad usage; 69 no quorum of \
+the nodes can be reached; 70 `nodes` found a problem; 71 too few file descriptors or processes; 74 \
+a report cannot be written; 75 held by another until the wait ended; 78 a permanent error, such as \
+a wrong address or password; 79 the lock was lost and \
 the command stopped; 126 the command cannot be run; 127 it is not there.";
 
 /// What all subcommands take.
@@ -66,17 +72,36 @@ pub(crate) struct Common {
     pub(crate) wants_tls: bool,
     /// How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it
     /// takes four round trips, with TLS five
-    #[arg(long, value_name = "DURATION", default_value = "1s", global = true, env = "QUORATE_CONNECT_TIMEOUT", value_parser = connect_timeout)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "1s",
+        global = true,
+        env = "QUORATE_CONNECT_TIMEOUT",
+        value_parser = connect_timeout
+    )]
     pub(crate) connect_timeout: Duration,
     /// How long one call to a node may take, up to half of the validity of a lock. Default: a tenth
     /// of the ttl, at most 500ms
-    #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_NODE_TIMEOUT", value_parser = parse_duration)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        global = true,
+        env = "QUORATE_NODE_TIMEOUT",
+        value_parser = parse_duration
+    )]
     pub(crate) node_timeout: Option<Duration>,
     /// Text before the name of each lock
     #[arg(long, value_name = "TEXT", global = true, env = "QUORATE_PREFIX")]
     pub(crate) prefix: Option<String>,
     /// Switch the restart guard on, for locks of at most this ttl
-    #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_GUARD_MAX_TTL", value_parser = parse_duration)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        global = true,
+        env = "QUORATE_GUARD_MAX_TTL",
+        value_parser = parse_duration
+    )]
     pub(crate) guard_max_ttl: Option<Duration>,
     /// Refuse nodes that other users of this group do not have: each node keeps the list of all of
     /// them
@@ -239,7 +264,8 @@ impl Held {
 /// `quorate run`.
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "quorate run [OPTIONS] NAME... -- COMMAND [ARG...]\n       quorate run [OPTIONS] NAME... -c STRING",
+    override_usage = "quorate run [OPTIONS] NAME... -- COMMAND [ARG...]\n       \
+                      quorate run [OPTIONS] NAME... -c STRING",
     after_long_help = include_str!("help/run.txt")
 )]
 pub(crate) struct Run {
@@ -268,12 +294,24 @@ pub(crate) struct Run {
     pub(crate) read: bool,
     /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a
     /// time
-    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..), conflicts_with = "once_per", help_heading = "Holding")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = value_parser!(u16).range(1..),
+        conflicts_with = "once_per",
+        help_heading = "Holding"
+    )]
     pub(crate) permits: Option<u16>,
     /// Run the command once per period, on one of all machines: a duration from 1s to 1day, 1week
     /// or 1month in UTC; local-day, local-week or local-month. Waits for no holder, as --no-wait
     /// --skip
-    #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["wait", "fenced"], help_heading = "Holding")]
+    #[arg(
+        long,
+        value_name = "PERIOD",
+        value_parser = period,
+        conflicts_with_all = ["wait", "fenced"],
+        help_heading = "Holding"
+    )]
     pub(crate) once_per: Option<Period>,
     /// With --once-per: run the command once more, if this period is done. While it runs elsewhere,
     /// the exit code is 75
@@ -333,8 +371,9 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What there is.
-const PERIODS: &str = "A period is a duration from 1s to 1day, counted from 1970 in UTC; or of the calendar: 1week \
-    (Monday to Sunday) or 1month in UTC, local-day, local-week or local-month in the time zone of this machine";
+const PERIODS: &str = "A period is a duration from 1s to 1day, counted from 1970 in UTC; or of the \
+    calendar: 1week (Monday to Sunday) or 1month in UTC, local-day, local-week or local-month in \
+    the time zone of this machine";
 
 /// How long a connect may take.
 fn connect_timeout(text: &str) -> Result<Duration, String> {

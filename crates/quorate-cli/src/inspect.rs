@@ -164,7 +164,13 @@ fn json_of(seen: &Seen) -> Value {
             }
             other => ("unknown", None, Some(other.to_string())),
         };
-        json!({ "name": *node.name, "state": state, "label": node.label(), "left_ms": millis(left), "error": error })
+        json!({
+            "name": *node.name,
+            "state": state,
+            "label": node.label(),
+            "left_ms": millis(left),
+            "error": error,
+        })
     });
     let state = match found.state() {
         LockState::Held if found.is_done() => "done",

@@ -52,7 +52,8 @@ async fn print(session: &mut Session, common: &Common, lock: &Lock) -> Result<u8
     let failure = tokio::select! {
         biased;
         written = spawn_blocking(move || say::print(text)) => {
-            let Err(error) = written.map_err(io::Error::other).and_then(|written| written) else { return Ok(0) };
+            let written = written.map_err(io::Error::other).and_then(|written| written);
+            let Err(error) = written else { return Ok(0) };
             let text = format!("the record was not written, the lock is free: {error}");
             Failure::new(UNWRITTEN, text)
         }

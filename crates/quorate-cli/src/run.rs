@@ -57,7 +57,8 @@ fn kill_after(run: &Run) -> Result<Duration, Failure> {
         (None, _) => Ok(KILL_AFTER.min(most)),
         (Some(given), _) if given <= most => Ok(given),
         (Some(given), ttl) => Err(Failure::usage(format!(
-            "--kill-after {given:?} is over a third of the validity of --ttl {ttl:?}: at most {most:?}"
+            "--kill-after {given:?} is over a third of the validity of --ttl {ttl:?}: at most \
+             {most:?}"
         ))),
     }
 }

@@ -74,7 +74,9 @@ pub(crate) async fn supervise(
                 None if lease.remaining() > kill_after => None,
                 None => {
                     let (left, of) = (lease.remaining(), Of::new(lease.keys()));
-                    stopped = Some(format!("{of}no renewal succeeded until {left:.1?} before the end of the lease"));
+                    stopped = Some(format!(
+                        "{of}no renewal succeeded until {left:.1?} before the end of the lease"
+                    ));
                     Some(runtime.now() + left)
                 }
                 Some((_, at)) if running.code.is_some() && runtime.now() > at + BURIAL => break,

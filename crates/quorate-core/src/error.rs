@@ -268,7 +268,8 @@ pub enum InvalidRequest {
     /// than a day there are [`Period::Week`](crate::Period::Week) and
     /// [`Period::Month`](crate::Period::Month).
     #[error(
-        "a period of {period:?} is not between 1 s and 1 day: longer ones are a week or a month of the calendar"
+        "a period of {period:?} is not between 1 s and 1 day: longer ones are a week or a month of \
+         the calendar"
     )]
     Period {
         /// The period given.

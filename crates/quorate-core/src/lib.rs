@@ -16,39 +16,65 @@
 //! | 8 | [`over/lead`](LockManager::lead) | a loop around a lock: leads whenever this process can |
 //! | 8 | [`over/any`](LockManager::lock_any) | the names of permits, and of one of several locks |
 //! | 8 | [`over/several`](LockRequest::several) | several permits at once |
-//! | 8 | [`over/with_token`](LockRequest::with_token) | the last call of a request whose guard comes with its fencing token |
+//! | 8 | [`over/with_token`](LockRequest::with_token) | a guard that comes with its token |
 //! | 8 | [`over/once`](LockManager::once_per) | work that is done once per period |
 //! | 8 | [`over/fenced_cell`](FencedCell) | a resource in memory that checks fencing tokens |
 //! | 8 | [`over/operators`](operators) | what operators and start-ups ask, and the types of it |
-//! | 8 | [`over/operators/revoke`](operators::Revocation) | a lock that is taken away, and what each node kept of it |
-//! | 8 | [`over/operators/check`](operators::Check) | the report of each node about itself, with its problems |
+//! | 8 | [`over/operators/revoke`](operators::Revocation) | a lock that is taken away |
+//! | 8 | [`over/operators/check`](operators::Check) | what each node says of itself |
 //! | 8 | [`over/operators/inspect`](operators::Inspection) | a look from outside at a lock |
-//! | 8 | [`over/operators/readiness`](operators::Readiness) | what is known of the nodes without asking them |
+//! | 8 | [`over/operators/readiness`](operators::Readiness) | what is known without asking |
 //! | 8 | `over/access` | the private things that this floor needs |
-//! | 7 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `leases`; `close`, which is an input of each open attempt and wait, and waits until the nodes that answer are clean |
+//! | 7 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `leases`, `close` |
 //! | 7 | [`manager/request`](LockRequest) | what a user asks for; awaited, it gives a guard |
-//! | 7 | [`manager/guard`](LockGuard) | the RAII value: releases on drop, or awaits a quorum of releases |
+//! | 7 | [`manager/guard`](LockGuard) | the RAII value: releases on drop, or when asked to |
 //! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
-//! | 6 | `acquire` | a loop for each kind of request: `plain`, and `trying` for one that waits for no holder, and goes on only while the votes are split; `any` (one of several names, so permits too) and `readers`, which may wait or not, and whose win gives way to a writer that waits; `rounds` is what all share, and its `Drop` ends a dropped one (`rounds/lost`: the error of a lost round, which waits for its undo; `rounds/split`: split votes without waiting; `back_off`: the jittered pause where no node keeps a queue) |
-//! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it; decides nothing |
-//! | 5 | `attempt` | the life of one token: each reply, push, due time and wish is one input, handled at once. What it *means* is decided by `algorithm/attempt` (what a reply proves, also a late one, C4: `node`; what follows from it, each decision, and the end by the clock: `rules`; undo, release and revoke: `transitions`; a push: `look`). Here `calls` is the way of a call and back, `end` is the end, seen and set without a mutex, `follow` tells what has changed, `renewing` extends, and `risk` shows a failed extension or a revoke |
-//! | 4 | `turns/tickets` | turns inside a manager: a FIFO queue of tasks and one ticket for each key, and for a set of names of which one is wanted. `Inner` there is the root of a manager |
-//! | 4 | `turns/readers` | the readers of a manager that wait: they take no ticket, and those of one lock share an entry |
-//! | 4 | `turns/remote_wait` | the wait between processes, in the queue of one key; `algorithm/wait` decides it: until a push for the key that it watches, or a refresh, 0.67 s apart at most |
-//! | 3 | `cluster/shell` | the machine room of an attempt and of a wait: input, follow, effects, and the waiters |
+//! | 6 | `acquire` | a loop for each kind of request, over the rounds that all share |
+//! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it |
+//! | 5 | `attempt` | the life of one token; what an input means is decided by `algorithm/attempt` |
+//! | 4 | `turns/tickets` | a FIFO queue of tasks for each key; `Inner` is the root of a manager |
+//! | 4 | `turns/readers` | readers that wait: those of one lock share an entry |
+//! | 4 | `turns/remote_wait` | the wait between processes; `algorithm/wait` decides it |
+//! | 3 | `cluster/shell` | how an attempt or a wait takes an input, and what follows |
 //! | 3 | `cluster` | what all floors above share: settings, runtime, nodes, open attempts |
-//! | 3 | `cluster/nodes` | the configured nodes, with the health and the server id of each. One that is down is asked in each round, and skipped only as a gate; when it answers, the attempts that owe it a release hear so and send it again |
+//! | 3 | `cluster/nodes` | the nodes, with the health and the server id of each |
 //! | 3 | `cluster/attempts` | all attempts and waits that are not over, and the timekeeper |
 //! | 3 | `cluster/shell/wakers` | the tasks that wait for a change of one state |
-//! | 3 | `cluster/shell/late` | the mutex of the shell: a reply never waits for it, and stands in a list while it is locked |
+//! | 3 | `cluster/shell/late` | the mutex of the shell, for which no reply waits |
 //! | 2 | [`telemetry`] | events and figures |
 //! | 2 | `config` | the settings, checked |
 //! | 2 | [`error`] | one error per operation |
-//! | 1 | [`seam/backend`](backend) | the seam to a node; in it `call`: one call, its way back, and a push, which goes straight to the shell of its sender. The restart guard is an option of an acquire, which the node checks |
+//! | 1 | [`seam/backend`](backend) | the seam to a node; `call`: a call and its way back |
 //! | 1 | `seam/given_up` | tasks of backends that wait until an answer is not awaited any more |
-//! | 1 | [`seam/runtime`](runtime) | the seam to an async runtime: clock, timer, tasks, randomness |
+//! | 1 | [`seam/runtime`](runtime) | the seam to a runtime: clock, timer, tasks, randomness |
 //! | 0 | [`resource`] | names, keys and tokens |
-//! | 0 | `algorithm` | pure, without async, clock, randomness or I/O: `attempt`, `wait`, `quorum`, `lease` (validity), `fence`, `renewal`, `backoff`, `calendar` (weeks and months) |
+//! | 0 | `algorithm` | what is decided, without async, clock, randomness or I/O |
+//!
+//! What is in the larger ones:
+//!
+//! - `manager`: its `close` is an input of each open attempt and wait, and waits until the nodes
+//!   that answer are clean.
+//! - `acquire`: `plain`, and `trying` for a lock that waits for no holder, and goes on only while
+//!   the votes are split; `any` (one of several names, so permits too); `readers`, which may wait
+//!   or not, and whose win gives way to a writer that waits. `rounds` is what all share; dropping
+//!   it ends an acquire that was dropped. `rounds/lost` is the error of a lost round, which waits
+//!   for its undo, `rounds/split` is for split votes without waiting, and `back_off` the jittered
+//!   pause where no node keeps a queue.
+//! - `attempt`: each reply, push, due time and wish is one input, handled at once. `calls` is the
+//!   way of a call and back, `end` is the end of the lease, seen and set without a mutex, `follow`
+//!   tells what has changed, `renewing` extends, and `risk` shows a failed extension or a revoke.
+//! - `turns`: one ticket for each key, and for a set of names of which one is wanted. Readers take
+//!   no ticket. The wait between processes is until a push for the key that it watches, or a
+//!   refresh, 0.67 s apart at most.
+//! - `cluster/nodes`: a node that is down is asked in each round, and skipped only as a gate. When
+//!   it answers, the attempts that owe it a release hear so and send it again.
+//! - `cluster/shell/late`: a reply that comes while the mutex is locked stands in a list.
+//! - `seam/backend`: a push goes straight to the shell of its sender. The restart guard is an
+//!   option of an acquire, which the node checks.
+//! - `algorithm`: `attempt` (what a reply proves, also a late one, C4: `node`; what follows from
+//!   it, and the end by the clock: `rules`; undo, release and revoke: `transitions`; a push:
+//!   `look`), `wait`, `quorum`, `lease` (validity), `fence`, `renewal`, `backoff`, `group`,
+//!   `calendar` (weeks and months).
 //!
 //! To learn how a lock works, read `docs/how-it-works.md` of this crate, then `acquire.rs`,
 //! `acquire/plain.rs`, `algorithm/attempt.rs` and `attempt.rs`. A table on that page says where

@@ -12,45 +12,51 @@
 //!
 //! | event | level | when | fields |
 //! |---|---|---|---|
-//! | `node failing` | warn | a node returns an error, or is silent for a node timeout, and did neither before | `node`, `operation`, `kind`, `error` |
-//! | `node recovered` | info | a failing node replies, and has not failed for 5 s | `node`, `operation`, `after` |
-//! | `node lacks operation` | warn | a node cannot watch keys or keep a wait queue, or its user may not | `node`, `operation`, `kind`, `error` |
-//! | `runtime ended` | warn | a node connects again because the runtime of its last connection has ended | `node`, `remedy` |
-//! | `node list changed` | info | the nodes of a group of clients are others than `node` kept until now | `group`, `node`, `before`, `now` |
+//! | `node failing` | warn | it fails, or is silent | `node`, `operation`, `kind`, `error` |
+//! | `node recovered` | info | a failing node replies again | `node`, `operation`, `after` |
+//! | `node lacks operation` | warn | no watch, or no queue | `node`, `operation`, `kind`, `error` |
+//! | `runtime ended` | warn | a node connects again: its runtime has ended | `node`, `remedy` |
+//! | `node list changed` | info | a group has other nodes | `group`, `node`, `before`, `now` |
 //! | `process stopped` | warn | a timer of a manager is late by more than a node timeout | `late` |
-//! | `lost` | warn | a lease ends before its holder released it | `keys`, `reason`, `held`, `error` |
-//! | `revoked` | info | a lease is valid for the time `left`, and its lock was revoked, `by` the process with that label if it has one | `keys`, `by`, `left` |
-//! | `not kept` | warn | a lock was to stay on the nodes after its lease, and no quorum keeps it | `keys`, `error` |
-//! | `not leading` | warn | `lead` cannot acquire its lock, and tries again after `pause` | `keys`, `pause`, `error` |
+//! | `lost` | warn | a lease ends before its release | `keys`, `reason`, `held`, `error` |
+//! | `revoked` | info | a lease that is valid for `left` was revoked | `keys`, `by`, `left` |
+//! | `not kept` | warn | no quorum keeps a lock that was to stay | `keys`, `error` |
+//! | `not leading` | warn | `lead` has no lock, and pauses | `keys`, `pause`, `error` |
 //! | `acquired` | debug | a lock is acquired | `keys`, `waited`, `left` |
 //! | `not acquired` | debug | a request for a lock fails | `keys`, `waited`, `reason`, `error` |
-//! | `round lost` | debug | a first round is lost; another may follow | `keys`, `reason`, `took`, `failure` |
+//! | `round lost` | debug | another may follow | `keys`, `reason`, `took`, `failure` |
 //! | `adopted` | debug | a detached lock is adopted | `keys`, `waited`, `left` |
 //! | `not adopted` | debug | a detached lock cannot be adopted | `keys`, `waited`, `error` |
 //! | `extended` | debug | an extension succeeds | `keys`, `took`, `left` |
-//! | `extended late` | debug | votes of an extension that failed come late, and move the end of the lease on | `keys`, `left` |
-//! | `not extended` | debug | an extension fails; the lease keeps the end that the nodes have promised | `keys`, `took`, `left`, `failure` |
-//! | `released` | debug | a release is decided, or a dropped guard leaves it to the background | `keys`, `outcome`, `took`, `held`, `left`, `failure` |
+//! | `extended late` | debug | late votes move the end of a lease on | `keys`, `left` |
+//! | `not extended` | debug | an extension fails | `keys`, `took`, `left`, `failure` |
+//! | `released` | debug | at its end | `keys`, `outcome`, `took`, `held`, `left`, `failure` |
 //! | `detached` | debug | a lease is detached, for another process to adopt | `keys`, `held` |
-//! | `kept` | debug | a lease has ended, and its lock stays on the nodes, but for those `lacking` it, if there are any | `keys`, `held`, `lacking` |
+//! | `kept` | debug | its lock stays, but on the nodes that lack it | `keys`, `held`, `lacking` |
 //! | `closed` | debug | `close` of the manager ends a lease | `keys`, `held` |
 //! | `cleaned up` | debug | the background work of an attempt ends | `keys`, `took`, `unanswered` |
-//! | `call failed` | debug | a call settles with an error | `node`, `operation`, `vote`, `latency`, `kind`, `error` |
-//! | `call settled` | trace | a call settles with a vote, or is given up | `node`, `operation`, `vote`, `latency` |
+//! | `call failed` | debug | an error | `node`, `operation`, `vote`, `latency`, `kind`, `error` |
+//! | `call settled` | trace | a vote, or given up | `node`, `operation`, `vote`, `latency` |
 //!
+//! - A node fails where it returns an error, or is silent for a node timeout. It has recovered when
+//!   it replies, and has not failed for 5 s.
 //! - A node that fails in every round causes one `node failing`, until it has recovered. The `kind`
 //!   of a silent node is `Silent`. Any other `kind` is a
 //!   [`BackendErrorKind`](crate::BackendErrorKind), such as `Quarantined`. A silent node shows
 //!   nowhere else, since rounds are won without it.
-//! - `node lacks operation` is emitted once for `watch` and once for `queue`.
+//! - `by` of `revoked` is the label of the process that revoked the lock, if it has one.
+//! - A lease that is `not extended` keeps the end that the nodes have promised.
+//! - `node lacks operation`: the node cannot watch keys or keep a wait queue, or its user may not.
+//!   It is emitted once for `watch` and once for `queue`.
 //! - `runtime ended` is emitted once for each runtime that ended, by the first call after that. Its
 //!   `remedy` is `own_thread()`, with which connections outlive the runtimes of a program. A node
 //!   over a pool emits none.
 //! - `process stopped` comes when the process runs again. It was stopped or suspended, or its async
 //!   runtime was blocked, for at least `late`. A manager that has nothing to do has no timer, and
 //!   sees no stop.
-//! - `took` and `failure` of `released` are absent where the release goes on in the background, or
-//!   where nothing failed.
+//! - `released` comes when the release is decided, or when a dropped guard leaves it to the
+//!   background. Its `took` and `failure` are absent where the release goes on in the background,
+//!   or where nothing failed.
 //! - `unanswered` is how many nodes did not answer until the cleanup bound. They may keep a key
 //!   until its ttl has passed.
 //!
@@ -66,20 +72,24 @@
 //! | metric | kind | labels | what |
 //! |---|---|---|---|
 //! | `quorate_acquired_total` | counter | | locks acquired |
-//! | `quorate_not_acquired_total` | counter | `reason` | requests that failed: `held`, `no_quorum`, `too_many_waiters`, `same_server`, `closed`, `entropy`, `invalid` |
-//! | `quorate_rounds_lost_total` | counter | `reason` | first rounds lost: `held`, `no_quorum`, `expired` |
-//! | `quorate_lost_total` | counter | `reason` | leases that ended before they were released: `expired`, `not_held`, `hold_limit`, `revoked`, `closed` |
-//! | `quorate_extensions_total` | counter | `outcome` | extensions, renewals included: `extended`, `failed` |
-//! | `quorate_releases_total` | counter | `outcome` | `released`, `lost`, `unconfirmed`, or `dropped` for a dropped guard |
+//! | `quorate_not_acquired_total` | counter | `reason` | failed: `held`, `no_quorum`, |
+//! | | | | `too_many_waiters`, `same_server`, `closed`, `entropy`, `invalid` |
+//! | `quorate_rounds_lost_total` | counter | `reason` | `held`, `no_quorum`, `expired` |
+//! | `quorate_lost_total` | counter | `reason` | ended before release: `expired`, |
+//! | | | | `not_held`, `hold_limit`, `revoked`, `closed` |
+//! | `quorate_extensions_total` | counter | `outcome` | also renewals: `extended`, `failed` |
+//! | `quorate_releases_total` | counter | `outcome` | `released`, `lost`, |
+//! | | | | `unconfirmed`, `dropped` |
 //! | `quorate_leases` | gauge | | leases held now, of all managers |
 //! | `quorate_adoptions_total` | counter | `outcome` | `adopted`, `failed` |
-//! | `quorate_stops_total` | counter | | times that the process was stopped for longer than a node timeout, as `process stopped` says |
-//! | `quorate_node_votes_total` | counter | `node`, `operation`, `vote` | calls by vote: `granted`, `refused`, `failed`, or `silent` without a reply within the node timeout |
+//! | `quorate_stops_total` | counter | | stops of the process, as `process stopped` says |
+//! | `quorate_node_votes_total` | counter | `node`, `operation`, `vote` | `granted`, |
+//! | | | | `refused`, `failed`, or `silent`: no reply within the node timeout |
 //! | `quorate_wait_seconds` | histogram | | from the first poll of a request to its guard |
 //! | `quorate_hold_seconds` | histogram | | from the guard to the end of the lease |
 //! | `quorate_validity_left_seconds` | histogram | | validity left when a lease was released |
 //! | `quorate_cleanup_seconds` | histogram | | time in the background after a decision |
-//! | `quorate_node_latency_seconds` | histogram | `node`, `operation` | from a call to its reply, late replies included |
+//! | `quorate_node_latency_seconds` | histogram | `node`, `operation` | late replies too |
 //!
 //! `operation` is `acquire`, `extend`, `raise` (the second phase of fencing), `repair` or
 //! `release`; in events also `look`, and `question` for what [operators](crate::operators) ask. A

@@ -67,7 +67,8 @@
 //! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4) | releases without a script |
 //! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
 //! | `CLIENT SETNAME` | the name `quorate` in `CLIENT LIST` |
-//! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue, and readers |
+//! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE` | the wait queue, and readers |
+//! | `ZRANK`, `ZREM`, `ZSCORE` | the same |
 //! | `INFO` | the restart guard, finding two addresses of one server, and what `check` reports |
 //! | `SELECT` | an address with a database |
 //!

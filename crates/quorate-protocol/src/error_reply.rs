@@ -98,8 +98,8 @@ pub(crate) fn speaks_no_tls() -> BackendError {
 
 /// The text of a connection that ended without any reply: a server that turns a client away hangs
 /// up at once, and its reason may get lost.
-pub const HUNG_UP: &str = "the node closed the connection before it replied to anything: it may be at maxclients or in \
-                           protected mode, expect TLS, or be no Redis";
+pub const HUNG_UP: &str = "the node closed the connection before it replied to anything: it may be \
+                           at maxclients or in protected mode, expect TLS, or be no Redis";
 
 /// The text of every `WRONGTYPE`, of which a script's has a position that means nothing to users.
 const FOREIGN: &str = "WRONGTYPE the key is not a lock of quorate: another program has stored it";
@@ -263,7 +263,8 @@ mod tests {
         }
         for text in [
             "Connection refused (os error 111)",
-            "invalid peer certificate: certificate not valid yet: verification time 1, not before 2",
+            "invalid peer certificate: certificate not valid yet: verification time 1, not before \
+             2",
             "InvalidCertificate(NotValidYetContext { time: 1, not_before: 2 })",
             "certificate verify failed: (certificate is not yet valid)",
             "tls handshake eof",

@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | 6 | `node` | the backend, over whatever carries its calls |
 //! | 5 | `connections` | the one or two connections of a node |
-//! | 4 | `batcher` | one task per connection, which sends what is queued as pipelines and answers the calls |
+//! | 4 | `batcher` | one task a connection: sends what is queued, answers the calls |
 //! | 3 | `handshake` | the first pipeline of a connection |
 //! | | `exchange` | one operation on one connection, for pools |
 //! | 2 | `operation` | the operations as values: commands, and what their replies mean |

@@ -37,8 +37,8 @@ pub(crate) fn read(address: &str) -> Result<ConnectionInfo, ConnectError> {
     })
 }
 
-const NO_URL: &str = "it is not a URL: ports end at 65535, IPv6 stands in [ ], and / ? and # in a password are written \
-                      %2F %3F and %23";
+const NO_URL: &str = "it is not a URL: ports end at 65535, IPv6 stands in [ ], and / ? and # in a \
+                      password are written %2F %3F and %23";
 
 const HAS_TLS: bool = cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"));
 

@@ -64,7 +64,8 @@
 //! | `DELIFEQ` or `DELEX`, on servers that have it | a cheaper release |
 //! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
 //! | `CLIENT SETNAME` | the name `quorate` in `CLIENT LIST` |
-//! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZSCORE` | the wait queue, and readers |
+//! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE` | the wait queue, and readers |
+//! | `ZRANK`, `ZREM`, `ZSCORE` | the same |
 //! | `INFO` | the restart guard; to find two addresses of one server; what `check` reports |
 //! | `SELECT` | an address with a database |
 //! | `ROLE` | the primary of a Sentinel group ([`sentinel`]) |

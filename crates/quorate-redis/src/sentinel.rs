@@ -38,8 +38,10 @@ pub(crate) fn split(address: &str) -> Result<Option<(String, Vec<String>)>, Conn
     }
     let place = place.split_once('/').filter(|(_, group)| !group.is_empty());
     let (Some((hosts, group)), true) = (place, is_known && !parameters.contains('@')) else {
-        let reason = "a group is written redis+sentinel://[[user]:password@]host[:port],…/GROUP[/database], with the \
-                      parameters sentinel_username and sentinel_password; ? and # in a password are written %3F and %23";
+        let reason = "a group is written \
+                      redis+sentinel://[[user]:password@]host[:port],…/GROUP[/database], with the \
+                      parameters sentinel_username and sentinel_password; ? and # in a password \
+                      are written %3F and %23";
         return Err(ConnectError::invalid(address, reason));
     };
     let sentinels = hosts.split(',').map(|host| {
@@ -153,8 +155,8 @@ pub(crate) fn explain(error: BackendError, host: &str) -> BackendError {
     if !["not valid for", "mismatch"].iter().any(|word| text.contains(word)) {
         return error;
     }
-    let why = "which the sentinels name: let it have that name too, or set resolve-hostnames and announce-hostnames of the \
-               sentinels";
+    let why = "which the sentinels name: let it have that name too, or set resolve-hostnames and \
+               announce-hostnames of the sentinels";
     let text = format!("the certificate of the primary does not have {host:?}, {why} ({text})");
     BackendError::new(error.kind(), text)
 }

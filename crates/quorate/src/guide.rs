@@ -38,7 +38,10 @@
 macro_rules! pages {
     ($($name:ident: $path:literal,)*) => {$(
         #[cfg_attr(
-            any(not(doctest), all(feature = "fred", feature = "memory", feature = "redis", feature = "tokio")),
+            any(
+                not(doctest),
+                all(feature = "fred", feature = "memory", feature = "redis", feature = "tokio")
+            ),
             doc = include_str!($path)
         )]
         pub mod $name {}

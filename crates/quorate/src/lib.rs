@@ -39,10 +39,11 @@
 //! | do work once per period, on one of several machines | [`LockManager::once_per`] |
 //! | lead whenever this process can | [`LockManager::lead`] |
 //! | read together, write alone | [`LockManager::read`] |
-//! | let at most N in, or take one of several names, or more than one | [`LockManager::permit`], [`LockManager::lock_any`], [`LockRequest::several`] |
+//! | let at most N in | [`LockManager::permit`], [`LockRequest::several`] |
+//! | take one of several names | [`LockManager::lock_any`] |
 //! | refuse late writes of a former holder | [`LockRequest::fenced`] |
 //! | lock without async | [`LockRequest::lock_blocking`] |
-//! | see who holds a lock; take it away | [`LockManager::inspect`], [`LockManager::revoke`]; their types: [`operators`] |
+//! | see who holds a lock; take it away | [`LockManager::inspect`], [`LockManager::revoke`] |
 //! | check the nodes; end cleanly | [`LockManager::check`], [`LockManager::close`] |
 //!
 //! A node that forgets a lock can grant it twice: let each node write to disk before it answers, or
@@ -79,11 +80,13 @@
 //! | … of the host `0.0.0.0` or `[::]` | no | yes |
 //! | `rediss://…`, `valkeys://…` | with `tls-rustls` or `tls-native-tls` | likewise |
 //! | … with `#insecure`: certificates are not checked | yes | no, see below |
-//! | `unix:///path`, `redis+unix://…`, `valkey+unix://…` | yes; `%20` is a space | with `unix-sockets`; a `%` is a `%` |
+//! | `unix:///path` (`%20`: a space, for fred a `%`) | yes | with `unix-sockets` |
+//! | `redis+unix://…`, `valkey+unix://…` | yes | with `unix-sockets` |
 //! | … with a login | `unix:///path?user=…&pass=…` | `unix://[user]:password@/path` |
 //! | … with a database | `unix:///path?db=…` | no, see below |
-//! | `redis+sentinel://[[user]:password@]host[:port],…/GROUP`, `rediss+sentinel://…`: the primary of a Sentinel group | yes | no |
+//! | `redis+sentinel://[[user]:password@]host[:port],…/GROUP` | yes | no |
 //!
+//! The last one is the primary of a Sentinel group, also as `rediss+sentinel://…`.
 //! Where fred says no, its own `Config` can say it, except a Sentinel group: see `quorate_fred`.
 //! Both refuse the address of a cluster, an unknown scheme, a parameter that would be ignored, a
 //! space before or after the address, several addresses in one, and TLS without a feature for it.

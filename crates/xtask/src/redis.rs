@@ -4,8 +4,8 @@ use std::env;
 
 use crate::cmd::{Cmd, Outcome, is_in_path};
 
-const BY_HAND: &str = "no redis-server and no package manager that this tool knows: install \
-                       redis or valkey yourself, and put it in PATH or name it in QUORATE_REDIS_SERVER";
+const BY_HAND: &str = "no redis-server and no package manager that this tool knows: install redis \
+                       or valkey yourself, and put it in PATH or name it in QUORATE_REDIS_SERVER";
 
 const APT: &str = "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes \
                    --no-install-recommends redis-server";

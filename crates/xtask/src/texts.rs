@@ -252,8 +252,9 @@ mod tests {
 
     #[test]
     fn each_untruth_is_found() {
-        let readme = "The minimum (MSRV) is 1.88.\nquorate = { version = \"0.1\" }\n\n\
-                      ## Features\n\n| `redis` | nodes |\n| `tokio` | a runtime |\n\n## More\n\n| `it` |\n";
+        let readme = "The minimum (MSRV) is 1.88.\nquorate = { version = \"0.1\" }\n\n## \
+                      Features\n\n| `redis` | nodes |\n| `tokio` | a runtime |\n\n## More\n\n| \
+                      `it` |\n";
         let workspace = "version = \"0.1.0\"\nrust-version = \"1.88\"\n";
         let facade = "[features]\nredis = []\ntokio = [\"x\"]\n\n[dependencies]\nfred = [1]\n";
         assert_eq!(untruths(readme, workspace, facade), [""; 0]);
@@ -286,8 +287,9 @@ mod tests {
 
     #[test]
     fn a_pause_that_is_another_one_in_the_code_is_found() {
-        let page = "a\n## Pauses\n\n| between | long | constants | where |\n|---|---|---|---|\n\
-                    | a | b | `A` 5 ms, `B` 1 s | `x.rs`, `y.rs` |\n| a | b | none | `x.rs` |\n\n## B\n";
+        let page = "a\n## Pauses\n\n| between | long | constants | where |\n|---|---|---|---|\n| a \
+                    | b | `A` 5 ms, `B` 1 s | `x.rs`, `y.rs` |\n| a | b | none | `x.rs` |\n\n## \
+                    B\n";
         let code = |name: &str| match name {
             "x.rs" => "const A: Duration = Duration::from_millis(5);".to_owned(),
             _ => "pub const B: Duration = Duration::from_secs(1);".to_owned(),
@@ -307,7 +309,8 @@ mod tests {
     #[test]
     fn a_path_that_leads_nowhere_is_found() {
         let paths = ["/crates/a/src/b/c.rs/", "/tests/README.md/"].map(str::to_owned);
-        let page = "`b/c.rs`, `../c.rs`, `src/b/`, `/dev/null`, `a/b` of `1/2`, `cargo b/x`, `x.c.rs`, `tests/d`.";
+        let page = "`b/c.rs`, `../c.rs`, `src/b/`, `/dev/null`, `a/b` of `1/2`, `cargo b/x`, \
+                    `x.c.rs`, `tests/d`.";
         assert_eq!(lost_paths(page, &paths).collect::<Vec<_>>(), ["a/b", "x.c.rs", "tests/d"]);
     }
 
@@ -321,7 +324,8 @@ mod tests {
     #[test]
     fn a_heading_is_named_as_github_names_it() {
         let page = format!(
-            "see [it]({REPOSITORY}blob/HEAD/a.md#who-holds-it-and-why) and ({REPOSITORY}blob/HEAD/b.md) # no"
+            "see [it]({REPOSITORY}blob/HEAD/a.md#who-holds-it-and-why) and \
+             ({REPOSITORY}blob/HEAD/b.md) # no"
         );
         assert_eq!(anchors(&page).collect::<Vec<_>>(), [("a.md", "who-holds-it-and-why")]);
         let named: Vec<_> = headings("# Who holds it, and why\ntext\n## `no_wait`").collect();

@@ -5,7 +5,7 @@
 //!    └─▶ fast path: names that no task here has or wants, three rounds at most (S3)
 //!           │ tasks here have or want all of them      │ lost, or other processes wait
 //!           ▼                                          ▼
-//!         the queues of all names in this process ─▶ the wait queue at the gate, which names a free one
+//!   the queues of all names in this process ─▶ the wait queue at the gate, which names a free one
 //! ```
 //!
 //! An attempt has the ticket of its name. After a lost round the attempt keeps the ticket until its

@@ -275,8 +275,8 @@ mod tests {
     fn n3_a_client_with_an_old_list_is_told_so() {
         let judged = judge(0b00111, 0b00111, 0b11111);
         for stranger in judged.into_iter().flatten() {
-            let old = "this client has an old list of the group g; the group has node 0, node 1, node 2, \
-                       node 3, node 4, and this client node 0, node 1, node 2";
+            let old = "this client has an old list of the group g; the group has node 0, node 1, \
+                       node 2, node 3, node 4, and this client node 0, node 1, node 2";
             assert_eq!(stranger.text, old);
         }
     }

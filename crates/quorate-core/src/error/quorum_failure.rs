@@ -142,7 +142,10 @@ impl QuorumFailure {
     /// Whether more nodes than a quorum can spare fail until something is changed.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
-        let is_permanent = |node: &&NodeAnswer| matches!(&node.answer, Answer::Failed(error) if error.kind().is_permanent());
+        let is_permanent = |node: &&NodeAnswer| match &node.answer {
+            Answer::Failed(error) => error.kind().is_permanent(),
+            _ => false,
+        };
         let quorum = self.nodes.len() / 2 + 1;
         self.nodes.iter().filter(is_permanent).count() > self.nodes.len().saturating_sub(quorum)
     }

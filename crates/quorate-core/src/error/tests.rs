@@ -273,7 +273,8 @@ fn the_end_of_a_lease_says_why() {
         (LeaseEnd::Expired { last: QuorumFailure::default() }, "the lease expired"),
         (
             LeaseEnd::Expired { last: answers("+?.") },
-            "the lease expired: 1 of 3 nodes granted, 2 needed; n2: no reply within 500.0ms; n3: not asked",
+            "the lease expired: 1 of 3 nodes granted, 2 needed; n2: no reply within 500.0ms; n3: \
+             not asked",
         ),
         (
             LeaseEnd::NotHeld(answers("+--")),

@@ -26,7 +26,8 @@ use crate::telemetry;
 ///
 /// A guard is no proof. Between the last look at [`is_valid`](Self::is_valid) and a write, a pause
 /// may outlast the lease. Only a resource that checks a fencing token refuses that write.
-#[must_use = "the lock is released at once, unless the guard is bound to a name: `let _guard = …`, not `let _ = …`"]
+#[must_use = "the lock is released at once, unless the guard is bound to a name: `let _guard = …`, \
+              not `let _ = …`"]
 pub struct LockGuard {
     lease: Lease,
     /// The lock was released, detached or kept.
@@ -231,8 +232,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`LeaseEnd`]: the lease has ended before, or the lock was revoked, and there is nothing to adopt. The lock is
-    /// released in the background.
+    /// [`LeaseEnd`]: the lease has ended before, or the lock was revoked, and there is nothing to
+    /// adopt. The lock is released in the background.
     pub fn detach(mut self) -> Result<DetachedLock, LeaseEnd> {
         let attempt = self.lease.attempt();
         attempt.detach()?;

@@ -154,7 +154,7 @@ impl LockRequest {
     /// let hour = Duration::from_secs(60 * 60);
     /// let report = locks.lock("report").label("web-3").with_token();
     /// let sent = report.once_per(hour, async |_lease, token| send_report(token.get()).await);
-    /// println!("{}", if sent.await?.is_some() { "sent, or not" } else { "another machine does it" });
+    /// println!("{}", if sent.await?.is_some() { "done" } else { "another machine does it" });
     /// # Ok(())
     /// # }
     /// ```

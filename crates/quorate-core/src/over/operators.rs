@@ -2,10 +2,10 @@
 //!
 //! | call | what it gives | asks the nodes |
 //! |---|---|---|
-//! | [`LockManager::inspect`] | an [`Inspection`]: the holder of a lock, and a [`NodeView`] for each node | yes; changes nothing |
-//! | [`LockManager::revoke`] | a [`Revocation`]: the lock is free at the end of its ttl, and never has two holders | yes |
-//! | [`LockManager::delete`] | a [`Revocation`]: the lock is free at once, and may have two holders for a time | yes |
-//! | [`LockManager::check`] | a [`Check`]: what each node is and can do, with its problems | yes; sets and deletes a key of its own |
+//! | [`LockManager::inspect`] | an [`Inspection`]: who holds a lock | yes; changes nothing |
+//! | [`LockManager::revoke`] | a [`Revocation`]: free at the end of its ttl | yes |
+//! | [`LockManager::delete`] | a [`Revocation`]: free at once, maybe with two holders | yes |
+//! | [`LockManager::check`] | a [`Check`]: the problems of each node | yes; sets a key of its own |
 //! | [`LockManager::readiness`] | a [`Readiness`]: which nodes answered lately | no |
 //!
 //! A program that only locks needs nothing of this.

@@ -99,7 +99,8 @@ fn around(name: &Resource) -> Result<Resource, InvalidResource> {
 ///
 /// Dropping it releases all in the background.
 #[derive(Debug)]
-#[must_use = "the permits are released at once, unless they are bound to a name: `let _permits = …`, not `let _ = …`"]
+#[must_use = "the permits are released at once, unless they are bound to a name: `let _permits = \
+              …`, not `let _ = …`"]
 pub struct Permits {
     parts: Vec<LockGuard>,
 }

@@ -170,19 +170,27 @@ fn everything() {
     node_list_changed("payments", "n1", "n1, n2", "n1, n2, n3");
 }
 
-/// The rows of the table under `heading`: the cells without backticks.
+/// The rows of the table under `heading`: the cells without backticks. A row whose first cell is
+/// empty goes on with the one above.
 fn table(heading: &str) -> Vec<Vec<String>> {
     let source = include_str!("../telemetry.rs");
     let section = source.split_once(heading).unwrap().1;
     let rows = section.lines().skip_while(|line| !line.starts_with("//! |"));
     let rows = rows.take_while(|line| line.starts_with("//! |")).skip(2);
-    let cells = |row: &str| {
-        row.trim_start_matches("//! |")
-            .split('|')
-            .map(|cell| cell.trim().replace('`', ""))
-            .collect()
-    };
-    rows.map(cells).collect()
+    let mut table: Vec<Vec<String>> = Vec::new();
+    for row in rows {
+        let cells = row.trim_start_matches("//! |").split('|');
+        let cells: Vec<_> = cells.map(|cell| cell.trim().replace('`', "")).collect();
+        match table.last_mut() {
+            Some(above) if cells[0].is_empty() => {
+                above.iter_mut().zip(cells).for_each(|(cell, more)| {
+                    *cell = format!("{cell} {more}").trim().to_owned();
+                });
+            }
+            _ => table.push(cells),
+        }
+    }
+    table
 }
 
 #[test]

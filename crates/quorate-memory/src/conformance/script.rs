@@ -2,14 +2,15 @@
 //!
 //! A case begins with what the backend must be able to do, and its name. Each line is a step, and
 //! what is seen: `STEP = SEEN`, with ` or ` between alternatives. A line that begins with `;` is a
-//! comment, and `unless queue: STEP` is for backends that lack that ability.
+//! comment, and `unless queue: STEP` is for backends that lack that ability. An acquire that was
+//! not sent is made once more.
 //!
 //! | step | what it does |
 //! |---|---|
-//! | `1 acquire ab …` | holder 1 acquires keys a and b; also `extend` and `release`. An acquire that was not sent is made once more |
+//! | `1 acquire ab …` | holder 1 acquires keys a and b; also `extend` and `release` |
 //! | `… for 20ms`, `fenced 7`, `guarded 120s`, `raising 7` | options of these calls |
 //! | `… asking a` | asks whether others wait: a release for a, a reader for its keys |
-//! | `1 read ab …` | holder 1 acquires keys a and b as a reader; also `reread` (extends) and `unread` (releases) |
+//! | `1 read ab …` | the same as a reader; also `reread` (extends) and `unread` (releases) |
 //! | `1 raise a 7` | raises the fencing number |
 //! | `refresh a e1 bc` | refreshes entry e1 in the queue of a, for a lock over b and c (a) |
 //! | `leave a e1 e2` | removes e1, and e2 if it is there |
@@ -18,7 +19,7 @@
 //! | `inspect a`, `describe` | what the backend says |
 //! | `mark a` | asks the holder of a to leave |
 //! | `1 look ab`, `told` | holder 1 looks at a and b; waits for the push |
-//! | `revoke a 9`, `delete a` | takes a away from its holder, with the token of holder 9, and says what was there |
+//! | `revoke a 9`, `delete a` | takes a away, with the token of holder 9; says what was there |
 //! | `… of 1 2`, `… of` | only from these holders, or from none |
 //! | `server` | how many servers have replied, if the backend knows it |
 //! | `a`, `a lives 60s` | what the testbed says about the key |

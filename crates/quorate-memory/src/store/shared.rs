@@ -66,8 +66,8 @@ impl Store {
         now: Instant,
     ) -> Result<Vote, BackendError> {
         for key in claim.keys() {
-            if !matches!(self.at(key, now)?, At::Readers(readers) if self.reads(&readers, claim, now))
-            {
+            let At::Readers(readers) = self.at(key, now)? else { return Ok(Vote::Refused) };
+            if !self.reads(&readers, claim, now) {
                 return Ok(Vote::Refused);
             }
         }

@@ -20,16 +20,24 @@ struct Metric {
 }
 
 fn metrics() -> BTreeMap<&'static str, Metric> {
-    let rows = TABLES.lines().filter_map(|line| line.strip_prefix("//! | `"));
-    rows.filter(|row| row.starts_with("quorate_"))
-        .map(|row| {
-            let mut cells = row.split('|').map(str::trim);
-            let name = cells.next().unwrap().trim_end_matches('`');
-            let is_histogram = cells.next() == Some("histogram");
-            let mut spans = || cells.next().unwrap().split('`').skip(1).step_by(2).collect();
-            (name, Metric { is_histogram, labels: spans(), values: spans() })
-        })
-        .collect()
+    let spans = |cell: &'static str| cell.split('`').skip(1).step_by(2).collect::<BTreeSet<_>>();
+    let mut metrics = BTreeMap::new();
+    let mut above = "";
+    for row in TABLES.lines().filter_map(|line| line.strip_prefix("//! | ")) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let [name, kind, labels, values, ..] = cells[..] else { continue };
+        // A row without a name goes on with the one above.
+        above = if name.is_empty() { above } else { name.trim_matches('`') };
+        if above.starts_with("quorate_") {
+            let metric = metrics.entry(above).or_insert_with(|| Metric {
+                is_histogram: kind == "histogram",
+                labels: spans(labels),
+                values: BTreeSet::new(),
+            });
+            metric.values.extend(spans(values));
+        }
+    }
+    metrics
 }
 
 /// The selectors of an expression: the name of a metric, and the matchers between the braces behind it.

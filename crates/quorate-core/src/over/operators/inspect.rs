@@ -367,7 +367,8 @@ mod tests {
         assert_eq!((seen.label(), seen.nodes()[2].label()), (Some("web-3"), Some("db-1")));
         assert_eq!(
             seen.to_string(),
-            "held by \"web-3\" on 2 of 3 nodes, 2 needed, 1.0ms left; n: holder 2 \"db-1\", 1.0ms left",
+            "held by \"web-3\" on 2 of 3 nodes, 2 needed, 1.0ms left; n: holder 2 \"db-1\", 1.0ms \
+             left",
         );
         assert!(!format!("{seen:?}").contains("abab"));
     }
@@ -390,7 +391,8 @@ mod tests {
             (
                 "22-",
                 2,
-                "held by 2 readers (\"web-1\", \"web-2\") on 2 of 3 nodes, 2 needed, 1.0ms left; n: free",
+                "held by 2 readers (\"web-1\", \"web-2\") on 2 of 3 nodes, 2 needed, 1.0ms left; \
+                 n: free",
             ),
             // The second reader has no quorum.
             ("211", 1, "held by 1 reader (\"web-1\") on 3 of 3 nodes, 2 needed, 1.0ms left"),

@@ -131,7 +131,7 @@ impl Turn {
     ///
     /// | nodes | given on |
     /// |---|---|
-    /// | ordered, and no task here wants the key, or the gate's last word is that nobody waits | at once: the next acquire leaves right behind the release |
+    /// | ordered; no task here wants the key, or the gate has said that nobody waits | at once |
     /// | ordered | when the gate has answered the release; at once if it is not asked |
     /// | pool | when the release is decided, and the gate has answered |
     pub(crate) fn give_on(&mut self, progress: Progress, now: Instant, given_on: &mut Vec<Ticket>) {

@@ -30,7 +30,8 @@ pub enum Problem {
     Replica,
     /// The server is one of a Redis Cluster: it keeps some of the names.
     #[error(
-        "a server of a Redis Cluster: some names fail, and there is no fencing; use a server with cluster-enabled no"
+        "a server of a Redis Cluster: some names fail, and there is no fencing; use a server with \
+         cluster-enabled no"
     )]
     Clustered,
     /// The node may evict keys, and with them locks.
@@ -54,7 +55,8 @@ pub enum Problem {
     },
     /// The node [forgets](Self::Forgets), and restarted less than the longest ttl ago.
     #[error(
-        "restarted and kept nothing: others may still hold what it has forgotten; restart no other node for {} s",
+        "restarted and kept nothing: others may still hold what it has forgotten; restart no other \
+         node for {} s",
         .left.as_secs_f64().ceil()
     )]
     Restarted {
@@ -66,7 +68,8 @@ pub enum Problem {
     /// that no client holds. Reported [between
     /// restarts](crate::operators::CheckRequest::between_restarts).
     #[error(
-        "restarted with its data: it may refuse locks that were released meanwhile; restart no other node for {} s",
+        "restarted with its data: it may refuse locks that were released meanwhile; restart no \
+         other node for {} s",
         .left.as_secs_f64().ceil()
     )]
     MayRefuse {
@@ -82,8 +85,8 @@ pub enum Problem {
     /// The [restart guard](crate::RestartGuard) will keep the node from voting, from the next lock
     /// on.
     #[error(
-        "the restart guard will quarantine it at the next lock, for {duration:.1?}: it restarted, is new or lost its data; \
-         restart no other node until that has passed"
+        "the restart guard will quarantine it at the next lock, for {duration:.1?}: it restarted, \
+         is new or lost its data; restart no other node until that has passed"
     )]
     WillBeQuarantined {
         /// For how long.
@@ -102,8 +105,8 @@ pub enum Problem {
     Lack(BackendError),
     /// The node reports no server id.
     #[error(
-        "no server id: the node has no fixed place among the gates of wait queues, and two addresses of it count twice; \
-         use the same address in all processes, and use it once"
+        "no server id: the node has no fixed place among the gates of wait queues, and two \
+         addresses of it count twice; use the same address in all processes, and use it once"
     )]
     NoServerId,
 }
@@ -269,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_node_without_a_guard_forgets_unless_each_write_is_on_its_disk() {
-        let fix = "set appendonly yes and appendfsync always (no-appendfsync-on-rewrite no), or a restart guard";
+        let fix = "set appendonly yes and appendfsync always (no-appendfsync-on-rewrite no), or a \
+                   restart guard";
         for (is_append_only, fsync, setting) in [
             (Some(true), Some("always"), None),
             (Some(true), Some("everysec"), Some("appendfsync everysec")),
