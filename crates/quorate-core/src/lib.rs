@@ -52,29 +52,30 @@
 //!
 //! What is in the larger ones:
 //!
-//! - `manager`: its `close` is an input of each open attempt and wait, and waits until the nodes
-//!   that answer are clean.
+//! - `manager`: its `close` (`manager/close`) is an input of each open attempt and wait, and waits
+//!   until the nodes that answer are clean.
 //! - `acquire`: `plain`, and `trying` for a lock that waits for no holder, and goes on only while
 //!   the votes are split; `any` (one of several names, so permits too); `readers`, which may wait
 //!   or not, and whose win gives way to a writer that waits. `rounds` is what all share; dropping
 //!   it ends an acquire that was dropped. `rounds/lost` is the error of a lost round, which waits
 //!   for its undo, `rounds/split` is for split votes without waiting, and `back_off` the jittered
 //!   pause where no node keeps a queue.
-//! - `attempt`: each reply, push, due time and wish is one input, handled at once. `calls` is the
-//!   way of a call and back, `end` is the end of the lease, seen and set without a mutex, `follow`
-//!   tells what has changed, `renewing` extends, and `risk` shows a failed extension or a revoke.
+//! - `attempt`: each reply, push, due time and wish is one input, handled at once. `calls` is what
+//!   it sends, and the replies, `end` is the end of the lease, seen and set without a mutex,
+//!   `follow` tells what has changed, `renewing` extends, and `risk` shows a failed extension or a
+//!   revoke.
 //! - `turns`: one ticket for each key, and for a set of names of which one is wanted. Readers take
 //!   no ticket. The wait between processes is until a push for the key that it watches, or a
-//!   refresh, 0.67 s apart at most.
+//!   refresh, 0.8 s apart at most (670 ms ± 20 %).
 //! - `cluster/nodes`: a node that is down is asked in each round, and skipped only as a gate. When
 //!   it answers, the attempts that owe it a release hear so and send it again.
 //! - `cluster/shell/late`: a reply that comes while the mutex is locked stands in a list.
 //! - `seam/backend`: a push goes straight to the shell of its sender. The restart guard is an
 //!   option of an acquire, which the node checks.
 //! - `algorithm`: `attempt` (what a reply proves, also a late one, C4: `node`; what follows from
-//!   it, and the end by the clock: `rules`; undo, release and revoke: `transitions`; a push:
-//!   `look`), `wait`, `quorum`, `lease` (validity), `fence`, `renewal`, `backoff`, `group`,
-//!   `calendar` (weeks and months).
+//!   it, and the end by the clock: `rules`; undo, release, a failed release again, and revoke:
+//!   `transitions`; a push: `look`), `wait`, `quorum`, `lease` (validity), `fence`, `renewal`,
+//!   `backoff` (random parts of a pause), `group`, `calendar` (weeks and months).
 //!
 //! To learn how a lock works, read `docs/how-it-works.md` of this crate, then `acquire.rs`,
 //! `acquire/plain.rs`, `algorithm/attempt.rs` and `attempt.rs`. A table on that page says where
