@@ -2,33 +2,30 @@
 //!
 //! ```text
 //! ticket of the set
-//!    └─▶ fast path: names that no task here has or wants, three rounds at most (S3)
-//!           │ tasks here have or want all of them      │ lost, or other processes wait
-//!           ▼                                          ▼
-//!   the queues of all names in this process ─▶ the wait queue at the gate, which names a free one
+//!    └─▶ until a name is free here
+//!           └─▶ names that are free here are tried, three at most (S3)
+//!                  │ all are lost, or other processes wait
+//!                  ▼
+//!                 the wait queue at the gate, which names a free one
 //! ```
 //!
-//! An attempt has the ticket of its name. After a lost round the attempt keeps the ticket until its
-//! undo allows the next attempt on that name. If the gate names one that a task here has or wants,
-//! the request enters the queue of that name, and goes on waiting at the gate as well. A request
-//! that has the ticket of a name waits for nothing.
+//! The tasks of a manager queue in one place, the queue of their set. A name is *free here* while
+//! no task of this manager has or wants it alone. An attempt has the ticket of its name, which is
+//! taken without a wait. After a lost round it keeps that ticket until its undo allows the next
+//! attempt on the name.
 
-use std::future::pending;
 use std::mem::take;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
 
-use futures_util::future::{poll_immediate, select_ok};
+use futures_util::future::poll_immediate;
 
 use super::rounds::{Round, Rounds, in_time};
 use super::wanted::Wanted;
 use crate::attempt::Attempt;
-use crate::error::{Closed, LockError};
+use crate::error::LockError;
 use crate::resource::Key;
-use crate::seam::runtime::unless;
-use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
-use crate::turns::tickets::{Inner, NameSet, NoTicket, Taking, Ticket, Turn};
+use crate::turns::remote_wait::{Goal, RemoteWait};
+use crate::turns::tickets::{Inner, NameSet, Ticket, Turn};
 
 /// How many rounds a request makes before it waits in the wait queue.
 const FAST_ROUNDS: usize = 3;
@@ -43,16 +40,14 @@ pub(super) async fn acquire(
     wanted: &Wanted,
     set: &Arc<NameSet>,
 ) -> Result<Arc<Attempt>, LockError> {
-    let mut choice = Choosing {
-        rounds: Rounds::new(manager, wanted),
-        set,
-        set_ticket: None,
-        is_fast_over: false,
-        tried: Vec::new(),
-        busy: Vec::new(),
-        is_local: false,
-    };
-    while let Some(key) = choice.next_key().await? {
+    let rounds = Rounds::new(manager, wanted);
+    let mut choice =
+        Choosing { rounds, set, set_ticket: None, tried: Vec::new(), is_refused: false };
+    while let Some(ticket) = choice.next_ticket().await? {
+        // The wait of a task that wanted this name alone, and gave up.
+        ticket.cancel_wait();
+        let key = ticket.key.clone();
+        choice.rounds.turn = Turn::of(ticket, set);
         match choice.rounds.run(Arc::from([key])).await? {
             Round::Won => {
                 choice.end_wait();
@@ -76,22 +71,15 @@ struct Choosing<'a> {
     set: &'a Arc<NameSet>,
     /// The wait between processes belongs to it.
     set_ticket: Option<Ticket>,
-    is_fast_over: bool,
-    /// The keys of the fast path.
+    /// The names that were tried before the request waits at the gate.
     tried: Vec<Key>,
-    /// The queues in this process that it stands in.
-    busy: Vec<Taking>,
-    /// It waits for tasks here alone.
-    is_local: bool,
+    /// The gate named one that a task here has or wants.
+    is_refused: bool,
 }
 
 impl Choosing<'_> {
     fn wait(&self) -> Option<Arc<RemoteWait>> {
         self.set_ticket.as_ref().and_then(Ticket::wait)
-    }
-
-    fn others_are_first(&self, now: Instant) -> bool {
-        self.set_ticket.as_ref().is_some_and(|ticket| ticket.others_are_first(now))
     }
 
     /// A name was won: the wait ends, and the next task of the set goes on.
@@ -116,7 +104,6 @@ impl Choosing<'_> {
         let set_ticket = self.set_ticket.take();
         let is_last = set_ticket.as_ref().is_some_and(|ticket| !ticket.has_local());
         drop(set_ticket);
-        self.busy.clear();
         self.rounds.give_up(unasked, wait.filter(|_| is_last)).await
     }
 
@@ -124,7 +111,7 @@ impl Choosing<'_> {
     /// another has it.
     async fn take_set_ticket(&mut self) -> Result<(), LockError> {
         let (rounds, set) = (&mut self.rounds, self.set);
-        let taken = match rounds.wanted.waits() {
+        self.set_ticket = match rounds.wanted.waits() {
             // The key of a set is no name that a user knows.
             true => Some(rounds.take_ticket(&set.key).await.map_err(|error| match error {
                 LockError::TooManyWaiters { .. } => rounds.too_many(&set.gate_keys[0]),
@@ -135,13 +122,11 @@ impl Choosing<'_> {
                 poll_immediate(taking).await.and_then(Result::ok)
             }
         };
-        self.is_fast_over |= taken.as_ref().and_then(Ticket::wait).is_some();
-        self.set_ticket = taken;
         Ok(())
     }
 
-    /// Takes the ticket of the name of the next attempt. `None` if the request ends without one.
-    async fn next_key(&mut self) -> Result<Option<Key>, LockError> {
+    /// The ticket of the name of the next attempt. `None` if the request ends without one.
+    async fn next_ticket(&mut self) -> Result<Option<Ticket>, LockError> {
         let (cluster, deadline) = (self.rounds.cluster(), self.rounds.deadline);
         if self.set_ticket.is_none()
             && let Err(error) = self.take_set_ticket().await
@@ -149,86 +134,72 @@ impl Choosing<'_> {
             return if self.rounds.has_lost() { Ok(None) } else { Err(error) };
         }
         while self.rounds.is_in_time() {
-            match in_time(cluster, deadline, self.given()).await? {
-                Some(Ok(ticket)) => {
-                    // The wait of a task that wanted this name alone, and gave up.
-                    ticket.cancel_wait();
-                    let key = ticket.key.clone();
-                    self.rounds.turn = Turn::of(ticket, self.set);
-                    return Ok(Some(key));
-                }
-                Some(Err(NoTicket::Closed)) => return Err(Closed.into()),
-                Some(Err(NoTicket::TooMany)) => {
-                    return Err(self.rounds.too_many(&self.set.gate_keys[0]));
-                }
-                Some(Err(NoTicket::Held)) if self.rounds.wanted.waits() => {}
-                Some(Err(NoTicket::Held)) | None => break,
+            self.rounds.note_awaited();
+            match in_time(cluster, deadline, self.choose()).await? {
+                Some(Some(ticket)) => return Ok(Some(ticket)),
+                Some(None) if self.rounds.wanted.waits() => {}
+                Some(None) | None => break,
             }
         }
         Ok(None)
     }
 
-    /// The ticket of a name, once there is one that is worth an attempt. *Held* if there is none.
-    async fn given(&mut self) -> Result<Ticket, NoTicket> {
+    /// The ticket of a name that is worth an attempt; `None` if there is none by now.
+    async fn choose(&mut self) -> Option<Ticket> {
+        let has_waited = self.wait_here().await?;
+        if self.is_fast()
+            && let Some(ticket) = self.take_free_here()
+        {
+            if has_waited {
+                // The next task goes on. This one takes the ticket of the set again, if it loses.
+                self.set_ticket = None;
+            }
+            return Some(ticket);
+        }
+        self.wait_at_gate().await;
+        self.take_named().await
+    }
+
+    /// Waits until a name is free here. Returns whether all were not; `None` if the request does
+    /// not wait for that.
+    async fn wait_here(&mut self) -> Option<bool> {
+        let (manager, wanted) = (self.rounds.manager, self.rounds.wanted);
+        if manager.has_free_here(&wanted.keys) {
+            return Some(false);
+        }
+        self.rounds.was_behind_others = true;
+        manager.is_freed_here(&wanted.keys, wanted.waits()).await.then_some(true)
+    }
+
+    /// Takes the ticket of a name that is free here and was not tried before.
+    fn take_free_here(&mut self) -> Option<Ticket> {
+        let (keys, now) = (&self.rounds.wanted.keys, self.rounds.now());
+        let ticket = self.rounds.manager.take_free_here(keys, &self.tried, now)?;
+        self.tried.push(ticket.key.clone());
+        Some(ticket)
+    }
+
+    /// Takes the ticket of the name that the gate has named; without a gate, of any that is free
+    /// here.
+    async fn take_named(&mut self) -> Option<Ticket> {
         let (manager, wanted, now) = (self.rounds.manager, self.rounds.wanted, self.rounds.now());
-        let (others_are_first, random) = (self.others_are_first(now), manager.cluster.random());
-        self.rounds.note_awaited();
-        let is_over = self.rounds.has_lost() && !self.rounds.is_held();
-        if !self.is_fast_over && !is_over && self.tried.len() < FAST_ROUNDS {
-            match manager.pick(&wanted.keys, &self.tried, random, now) {
-                Some(name) if !others_are_first => {
-                    self.tried.push(name.clone());
-                    return manager.take(name, false, now).await;
-                }
-                // After a lost round, its undo may have a ticket.
-                None if self.tried.is_empty() => self.wait_here(now),
-                _ => {}
-            }
-        }
-        self.is_fast_over = true;
-        let (mut busy, is_local) = (take(&mut self.busy), take(&mut self.is_local));
-        let here = async {
-            if busy.is_empty() {
-                return pending().await;
-            }
-            select_ok(busy.iter_mut()).await.map(|(ticket, _)| ticket)
+        let Some(name) = self.wait().and_then(|wait| wait.take_free()) else {
+            return match wanted.waits() {
+                true => manager.take_free_here(&wanted.keys, &[], now),
+                false => None,
+            };
         };
-        let there = async { if is_local { pending().await } else { self.wait_at_gate().await } };
-        let given = unless(pin!(here), pin!(there)).await;
-        if let Some(given) = given {
-            if !is_local {
-                // It waits at the gate already.
-                return given.map_err(|error| match error {
-                    NoTicket::TooMany => NoTicket::Held,
-                    error => error,
-                });
-            }
-            if self.others_are_first(self.rounds.now()) {
-                return Err(NoTicket::Held);
-            }
-            // The next task goes on. This one takes that ticket again, if it loses.
-            self.set_ticket = None;
-            return given;
-        }
-        let (wait, now) = (self.wait(), self.rounds.cluster().now());
-        let named = wait.as_ref().and_then(|wait| wait.take_free());
-        // Without a gate, any name.
-        let unnamed = || manager.pick(&wanted.keys, &[], random, now).filter(|_| wanted.waits());
-        let Some(name) = named.or_else(unnamed) else {
-            if wanted.waits() {
-                self.wait_here(now);
-            }
-            return Err(NoTicket::Held);
-        };
-        let taken = manager.take(name.clone(), false, now).await;
-        if let (Err(NoTicket::Held), Some(wait)) = (&taken, wait) {
-            wait.input(WaitInput::Refused);
-            if busy.iter().all(|taking| taking.key != name) {
-                busy.push(manager.take(name, true, now));
-            }
-            self.busy = take(&mut busy);
-        }
-        taken
+        let taken = manager.take(name, false, now).await;
+        self.is_refused = taken.is_err();
+        taken.ok()
+    }
+
+    /// Whether another name is tried before the request waits at the gate.
+    fn is_fast(&self) -> bool {
+        let (rounds, set_ticket) = (&self.rounds, self.set_ticket.as_ref());
+        let others_are_first = set_ticket.is_some_and(|it| it.others_are_first(rounds.now()));
+        let is_short = rounds.has_lost() && !rounds.is_held();
+        !others_are_first && !is_short && self.tried.len() < FAST_ROUNDS
     }
 
     /// Waits until the gate names a key that is free. A request that waits for no holder hears the
@@ -238,20 +209,11 @@ impl Choosing<'_> {
         let Some(ticket) = &self.set_ticket else { return };
         rounds.await_undo_on_pools().await;
         rounds.pause_before_gate().await;
-        let (keys, is_refused) = (&rounds.wanted.keys, rounds.has_lost());
+        let (keys, is_refused) = (&rounds.wanted.keys, rounds.has_lost() || self.is_refused);
         match ticket.join_queue(keys, Goal::one_of, rounds.node_timeout, is_refused) {
             Some((wait, seen)) if rounds.wanted.waits() => drop(wait.called(seen).await),
             Some((wait, seen)) => wait.gate_answered(seen).await,
             None => rounds.back_off().await,
         }
-    }
-
-    /// Tasks here have or want all names: waits for them alone.
-    fn wait_here(&mut self, now: Instant) {
-        let (manager, wanted) = (self.rounds.manager, self.rounds.wanted);
-        let (waits, is_again) = (wanted.waits(), self.rounds.has_lost());
-        let take = |key: &Key| manager.take(key.clone(), waits, now).again(is_again);
-        self.busy = wanted.keys.iter().map(take).collect();
-        (self.is_local, self.rounds.was_behind_others) = (true, true);
     }
 }

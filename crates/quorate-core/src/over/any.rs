@@ -17,9 +17,9 @@ impl LockManager {
     /// released last comes first. After three lost rounds the request waits in the wait queue of
     /// the first name in sorted order.
     ///
-    /// Requests of one manager for the same names are served one after the other. A request for one
-    /// of these names alone has a queue of its own: of both, the earlier one gets a name that this
-    /// manager releases. Each request holds one name at most.
+    /// Requests of one manager for the same names are served one after the other. A request of this
+    /// manager for one of these names alone goes before them, whenever it came. Each request holds
+    /// one name at most.
     ///
     /// With [`no_wait`](LockRequest::no_wait) the error is *held* also if others ask at the same
     /// moment for the name that is free.

@@ -28,7 +28,6 @@ use std::{fmt, mem};
 
 use self::key_queue::{KeyQueue, Whereabouts};
 pub(crate) use self::set::NameSet;
-pub(crate) use self::taking::Taking;
 pub(crate) use self::turn::{Progress, Turn};
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Slot;
@@ -77,6 +76,8 @@ struct Queues {
     /// The hash of a key that no task here wanted at a release, and when its gate was asked last,
     /// or could have been. By a part of the hash.
     asked: HashMap<u64, (u64, Option<Instant>)>,
+    /// The tasks that wait until one of these keys, in sorted order, is free here.
+    choosers: Vec<(Arc<[Key]>, Waker)>,
     last_task: u64,
     is_closed: bool,
 }
@@ -144,10 +145,10 @@ impl Inner {
         let Some(own) = state.queues.get_mut(key) else { return false };
         own.ticket = Whereabouts::Ending(attempt);
         own.ended = Some(now).filter(|_| was_held && key != queue);
-        let is_wanted = [key, queue]
-            .into_iter()
-            .filter_map(|key| state.queues.get(key))
-            .any(|queue| !queue.tasks.is_empty() || queue.others_wait(now));
+        let is_wanted = [key, queue].into_iter().any(|key| {
+            let others_wait = |queue: &KeyQueue| queue.others_wait(now);
+            state.is_wanted(key) || state.queues.get(key).is_some_and(others_wait)
+        });
         was_held && (is_wanted || state.asks_seldom(queue, now))
     }
 
@@ -189,7 +190,7 @@ impl Inner {
 
     /// The ticket comes back: to the first task, if any, or the queue is left to be forgotten.
     fn give_on(&self, key: &Key) {
-        let (mut next, mut unused) = (None, None);
+        let (mut next, mut choosers, mut unused) = (None, Vec::new(), None);
         {
             let mut state = self.lock();
             let Some(queue) = state.queues.get_mut(key) else { return };
@@ -199,15 +200,14 @@ impl Inner {
             } else {
                 queue.ticket = Whereabouts::Here;
                 unused = queue.wait.take();
+                choosers = state.take_choosers(key);
                 state.forget_in_time(key);
             }
         }
         if let Some(wait) = unused {
             wait.input(WaitInput::Cancel);
         }
-        if let Some(waker) = next {
-            waker.wake();
-        }
+        next.into_iter().chain(choosers).for_each(Waker::wake);
     }
 
     fn lock(&self) -> MutexGuard<'_, Queues> {

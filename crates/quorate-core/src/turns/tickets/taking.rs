@@ -32,7 +32,7 @@ impl Inner {
 /// Dropped, it leaves the queue, and gives on a ticket that it was given.
 pub(crate) struct Taking {
     manager: Arc<Inner>,
-    pub(crate) key: Key,
+    key: Key,
     waits: bool,
     /// The request has lost a round.
     is_again: bool,

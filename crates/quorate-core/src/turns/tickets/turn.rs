@@ -181,6 +181,8 @@ impl Turn {
 impl Ticket {
     /// Whether the next acquire may leave right behind the release of a lease.
     fn is_quick(&self, now: Instant) -> bool {
-        self.with(|queue| queue.tasks.is_empty() || queue.use_word(now)).unwrap_or(true)
+        let mut state = self.manager.lock();
+        let is_wanted = state.is_wanted(&self.key);
+        !is_wanted || state.queues.get_mut(&self.key).is_none_or(|queue| queue.use_word(now))
     }
 }
