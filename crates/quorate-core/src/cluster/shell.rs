@@ -32,7 +32,7 @@ use crate::cluster::nodes::Settled;
 use crate::error::QuorumFailure;
 use crate::resource::Key;
 use crate::seam::backend::{Answered, Call, CallKind, CallResult, Membership, Operation, Tag};
-use crate::seam::given_up::Givers;
+use crate::seam::given_up::GiveUpWakers;
 use crate::telemetry;
 
 /// A machine with what its decisions leave behind.
@@ -85,7 +85,7 @@ pub(crate) struct Shell<A: Actor> {
     pub(crate) slot: Slot,
     /// Nothing is left to await, and all calls are given up.
     is_over: AtomicBool,
-    givers: Givers,
+    give_up_wakers: GiveUpWakers,
     room: LateLock<Room<A>>,
 }
 
@@ -146,10 +146,17 @@ impl<A: Actor> Shell<A> {
         actor: A,
         now: Instant,
     ) -> Option<Arc<Self>> {
-        let (wakers, served, is_over, givers) = Default::default();
+        let (wakers, served, is_over, give_up_wakers) = Default::default();
         let room = LateLock::new(Room { actor, wakers, served });
         let shell = cluster.attempts.register(|slot| {
-            Arc::new(Self { face, cluster: Arc::clone(cluster), slot, is_over, givers, room })
+            Arc::new(Self {
+                face,
+                cluster: Arc::clone(cluster),
+                slot,
+                is_over,
+                give_up_wakers,
+                room,
+            })
         })?;
         shell.act(now, |_| ());
         Some(shell)
@@ -203,13 +210,13 @@ impl<A: Actor> Shell<A> {
             return false;
         }
         (effects.is_over, effects.is_changed) = (true, true);
-        self.wake_givers(effects);
+        self.wake_given_up(effects);
         true
     }
 
     /// Gives up calls: notifies the backends that carry them.
-    pub(crate) fn wake_givers(&self, effects: &mut Effects<A>) {
-        effects.wakers.add(self.givers.take());
+    pub(crate) fn wake_given_up(&self, effects: &mut Effects<A>) {
+        effects.wakers.add(self.give_up_wakers.take());
     }
 }
 
@@ -276,7 +283,7 @@ impl<A: Actor> Answered for Shell<A> {
     fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
         // The push of a watch is awaited once its call has settled.
         if tag.kind != CallKind::Watch {
-            self.givers.settled(tag.number);
+            self.give_up_wakers.settled(tag.number);
         }
         let now = now.unwrap_or_else(|| self.cluster().now());
         let settled = self.cluster().nodes.settled(&tag, result, now);
@@ -285,7 +292,7 @@ impl<A: Actor> Answered for Shell<A> {
     }
 
     fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
-        self.givers.ask(tag.number, task, || {
+        self.give_up_wakers.ask(tag.number, task, || {
             A::is_given_up(self, tag) || self.is_over.load(Ordering::SeqCst)
         })
     }

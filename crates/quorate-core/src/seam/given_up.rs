@@ -8,13 +8,13 @@ use crate::seam::runtime::lock;
 
 /// The tasks, each with the number of its call. A watch has two: its call, and its push.
 #[derive(Debug, Default)]
-pub(crate) struct Givers {
+pub(crate) struct GiveUpWakers {
     /// So that most replies take no mutex for it.
     is_used: AtomicBool,
     tasks: Mutex<Vec<(u32, Waker)>>,
 }
 
-impl Givers {
+impl GiveUpWakers {
     /// Whether the call is given up. Else the task is woken when [`take`](Self::take) was called.
     pub(crate) fn ask(
         &self,
@@ -66,21 +66,22 @@ mod tests {
     /// Two tasks wait for the call 1, and one of them for another call as well. A look is no task.
     #[test]
     fn each_task_is_kept_once_for_each_call_until_that_settles() {
-        let (givers, tasks) =
-            (Givers::default(), [Task, Task].map(|task| Waker::from(Arc::new(task))));
-        let wait =
-            |number, task: &Waker, is_given_up| givers.ask(number, Some(task), || is_given_up);
+        let (give_up_wakers, tasks) =
+            (GiveUpWakers::default(), [Task, Task].map(|task| Waker::from(Arc::new(task))));
+        let wait = |number, task: &Waker, is_given_up| {
+            give_up_wakers.ask(number, Some(task), || is_given_up)
+        };
         for _ in 0..2 {
             for (number, task) in [(1, &tasks[0]), (1, &tasks[1]), (2, &tasks[0])] {
                 assert!(!wait(number, task, false));
             }
-            assert!(!givers.ask(1, None, || false));
+            assert!(!give_up_wakers.ask(1, None, || false));
             assert!(wait(3, &tasks[1], true), "it need not be woken");
         }
-        assert_eq!(givers.take().len(), 3);
+        assert_eq!(give_up_wakers.take().len(), 3);
         assert!(!wait(1, &tasks[0], false) && !wait(2, &tasks[1], false));
-        givers.settled(1);
-        let left = givers.take();
+        give_up_wakers.settled(1);
+        let left = give_up_wakers.take();
         assert!(left.len() == 1 && left[0].1.will_wake(&tasks[1]));
     }
 }

@@ -12,7 +12,7 @@ use super::error::BackendError;
 use super::operation::{CallReply, CallResult, Operation};
 use super::options::Reply;
 use crate::algorithm::quorum::NodeId;
-use crate::seam::given_up::Givers;
+use crate::seam::given_up::GiveUpWakers;
 
 /// The answer to a call that was made with [`ask`]. Dropping it gives the call up.
 ///
@@ -30,7 +30,7 @@ pub struct Asked {
 struct Ask {
     state: Mutex<AskState>,
     is_given_up: AtomicBool,
-    givers: Givers,
+    give_up_wakers: GiveUpWakers,
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +130,7 @@ impl Drop for Asked {
         self.ask.is_given_up.store(true, Ordering::SeqCst);
         let waker = self.ask.lock().waker.take();
         drop(waker);
-        self.ask.givers.take().into_iter().for_each(|(_, task)| task.wake());
+        self.ask.give_up_wakers.take().into_iter().for_each(|(_, task)| task.wake());
     }
 }
 
@@ -170,7 +170,7 @@ impl Answered for Ask {
     }
 
     fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
-        self.givers.ask(tag.number, task, || self.is_given_up.load(Ordering::SeqCst))
+        self.give_up_wakers.ask(tag.number, task, || self.is_given_up.load(Ordering::SeqCst))
     }
 
     fn now(&self) -> Option<Instant> {
