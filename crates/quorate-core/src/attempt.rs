@@ -32,7 +32,7 @@ use crate::algorithm::group::Membership;
 use crate::algorithm::lease::earlier;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
-use crate::cluster::attempts::Due;
+use crate::cluster::attempts::Notice;
 use crate::cluster::shell::{self, Actor, Input, Shell};
 use crate::error::QuorumFailure;
 use crate::resource::{Key, Label};
@@ -159,16 +159,16 @@ impl Actor for State {
     ) {
         self.is_answered |= matches!(input, Input::Wish(_));
         effects.is_changed |=
-            matches!(input, Input::Wish(_) | Input::Due(Due::Close(_) | Due::Drain));
+            matches!(input, Input::Wish(_) | Input::Notice(Notice::Close(_) | Notice::Drain));
         match input {
             Input::Reply(tag, settled) => self.handle_reply(attempt, &tag, settled, now, effects),
             Input::Push(tag) => self.machine.handle_push(tag.node, now),
-            Input::Due(Due::Time) => self.handle_time(attempt, now, effects),
-            Input::Due(Due::Renewal) => self.renew(attempt, now, effects),
-            Input::Due(Due::Back(node)) => self.machine.handle_back(node, now),
-            Input::Due(Due::Drain) if attempt.is_held(now) => {}
-            Input::Due(due @ (Due::Drain | Due::Close(_))) => {
-                let grace = if let Due::Close(grace) = due { grace } else { Duration::ZERO };
+            Input::Notice(Notice::Time) => self.handle_time(attempt, now, effects),
+            Input::Notice(Notice::Renewal) => self.renew(attempt, now, effects),
+            Input::Notice(Notice::Back(node)) => self.machine.handle_back(node, now),
+            Input::Notice(Notice::Drain) if attempt.is_held(now) => {}
+            Input::Notice(notice @ (Notice::Drain | Notice::Close(_))) => {
+                let grace = if let Notice::Close(grace) = notice { grace } else { Duration::ZERO };
                 self.is_closed = true;
                 self.machine.close(grace, now);
             }

@@ -10,7 +10,7 @@ use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
-use crate::cluster::attempts::Due;
+use crate::cluster::attempts::Notice;
 use crate::cluster::shell::Input;
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::seam::backend::{AcquireOptions, Capabilities, Claim, Mode};
@@ -255,7 +255,7 @@ impl Attempt {
 
     /// Why the lease has ended. For a lease that has ended.
     pub(crate) fn lost(self: &Arc<Self>) -> LeaseEnd {
-        self.handle(Input::Due(Due::Time));
+        self.handle(Input::Notice(Notice::Time));
         self.look(|state| state.lost(self))
     }
 

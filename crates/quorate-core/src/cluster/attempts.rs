@@ -42,7 +42,7 @@ const BATCH: usize = 64;
 /// What is registered: an attempt, or a wait between processes.
 pub(crate) trait Timed: Any + Send + Sync {
     /// Handles an input that is no reply.
-    fn handle_due(self: Arc<Self>, due: Due, now: Instant);
+    fn handle_notice(self: Arc<Self>, notice: Notice, now: Instant);
     /// The nodes where something is in flight or to be removed.
     fn open_nodes(self: Arc<Self>) -> NodeSet;
     /// What each node has answered to the releases of an attempt that has this key.
@@ -51,7 +51,7 @@ pub(crate) trait Timed: Any + Send + Sync {
 
 /// An input from the timekeeper, or from `close`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum Notice {
     /// The due time has come.
     Time,
     /// A renewal that waited for others may begin.
@@ -290,7 +290,7 @@ impl All {
 
     /// Takes what is due, not more than a share of each kind. Some entries that wait are over by
     /// now.
-    fn take_due(&mut self, now: Instant) -> Vec<(Arc<dyn Timed>, Due)> {
+    fn take_due(&mut self, now: Instant) -> Vec<(Arc<dyn Timed>, Notice)> {
         let Self { entries, due, renewing, parked, back, .. } = self;
         let times = iter::from_fn(|| {
             due.first().filter(|(at, _)| *at <= now)?;
@@ -299,7 +299,7 @@ impl All {
         let times = times.filter_map(|(_, slot)| {
             let at = entries[slot.0 as usize].as_mut()?;
             at.due = None;
-            Some((Arc::clone(&at.entry), Due::Time))
+            Some((Arc::clone(&at.entry), Notice::Time))
         });
         let mut taken: Vec<_> = times.take(BATCH).collect();
         let tell = |slot: Slot, due| {
@@ -308,10 +308,10 @@ impl All {
         };
         let may_begin = RENEWALS.saturating_sub(*renewing).min(BATCH);
         let begin = iter::from_fn(|| parked.pop_first());
-        let begin = begin.filter_map(|(_, slot)| tell(slot, Due::Renewal));
+        let begin = begin.filter_map(|(_, slot)| tell(slot, Notice::Renewal));
         taken.extend(begin.take(may_begin));
         let are_back = iter::from_fn(|| back.pop());
-        let are_back = are_back.filter_map(|(node, slot)| tell(slot, Due::Back(node)));
+        let are_back = are_back.filter_map(|(node, slot)| tell(slot, Notice::Back(node)));
         taken.extend(are_back.take(BATCH));
         taken
     }

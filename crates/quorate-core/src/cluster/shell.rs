@@ -27,7 +27,7 @@ use self::late::{LateLock, LateState};
 use self::wakers::Wakers;
 use crate::algorithm::node_set::NodeSet;
 use crate::cluster::Cluster;
-use crate::cluster::attempts::{Due, Slot, Timed, Wake};
+use crate::cluster::attempts::{Notice, Slot, Timed, Wake};
 use crate::cluster::nodes::Settled;
 use crate::error::QuorumFailure;
 use crate::resource::Key;
@@ -74,7 +74,7 @@ pub(crate) enum Input<W> {
     Reply(Tag, Settled),
     /// A key of this call was written, or may have been.
     Push(Tag),
-    Due(Due),
+    Notice(Notice),
     Wish(W),
 }
 
@@ -247,7 +247,7 @@ impl<A: Actor> LateState for Room<A> {
         (mut input, now): (Input<A::Wish>, Instant),
         effects: &mut Effects<A>,
     ) {
-        let is_time = matches!(input, Input::Due(Due::Time));
+        let is_time = matches!(input, Input::Notice(Notice::Time));
         if is_time {
             self.served = None;
         }
@@ -315,8 +315,8 @@ impl<A: Actor> Answered for Shell<A> {
 }
 
 impl<A: Actor> Timed for Shell<A> {
-    fn handle_due(self: Arc<Self>, due: Due, now: Instant) {
-        self.room.put(&self, (Input::Due(due), now));
+    fn handle_notice(self: Arc<Self>, notice: Notice, now: Instant) {
+        self.room.put(&self, (Input::Notice(notice), now));
     }
 
     fn open_nodes(self: Arc<Self>) -> NodeSet {

@@ -12,7 +12,7 @@ use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::attempt::Attempt;
 use crate::cluster::Cluster;
-use crate::cluster::attempts::Due;
+use crate::cluster::attempts::Notice;
 use crate::cluster::nodes::Silence;
 use crate::turns::tickets::Inner;
 
@@ -82,7 +82,7 @@ pub(super) async fn drain(manager: &Arc<Inner>, limit: Duration) -> CloseReport 
     let deadline = saturating_add(start, limit);
     manager.close();
     for entry in cluster.attempts.close() {
-        entry.handle_due(Due::Drain, start);
+        entry.handle_notice(Notice::Drain, start);
     }
     loop {
         // Before the look, so that no change is missed.
@@ -103,7 +103,7 @@ pub(super) async fn close(manager: &Arc<Inner>, limit: Duration) -> CloseReport 
     let deadline = saturating_add(start, limit);
     manager.close();
     for entry in cluster.attempts.close() {
-        entry.handle_due(Due::Close(limit / 2), start);
+        entry.handle_notice(Notice::Close(limit / 2), start);
     }
     let node_timeout = cluster.config.default_node_timeout();
     // A node that seems silent is named after a pause, if it has not answered by then: this process

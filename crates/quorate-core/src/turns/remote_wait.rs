@@ -20,7 +20,7 @@ use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::algorithm::wait::{Entry, WaitAction, WaitMachine};
 use crate::cluster::Cluster;
-use crate::cluster::attempts::Due;
+use crate::cluster::attempts::Notice;
 use crate::cluster::nodes::Settled;
 use crate::cluster::shell::{self, Actor, Input, Shell};
 use crate::resource::Key;
@@ -186,13 +186,13 @@ impl Actor for WaitState {
         match input {
             Input::Reply(tag, Settled { result, .. }) => self.handle_reply(wait, &tag, result, now),
             Input::Push(tag) => self.handle_push(tag.number, now),
-            Input::Due(Due::Time) => self.machine.handle_timeout(now),
-            Input::Due(Due::Renewal | Due::Back(_)) => {}
+            Input::Notice(Notice::Time) => self.machine.handle_timeout(now),
+            Input::Notice(Notice::Renewal | Notice::Back(_)) => {}
             Input::Wish(WaitInput::Refused) => {
                 self.machine.handle_refused(wait.refresh_interval(), now);
             }
             Input::Wish(WaitInput::Won) => self.machine.handle_won(),
-            Input::Wish(WaitInput::Cancel) | Input::Due(Due::Drain | Due::Close(_)) => {
+            Input::Wish(WaitInput::Cancel) | Input::Notice(Notice::Drain | Notice::Close(_)) => {
                 self.machine.cancel();
             }
             Input::Wish(WaitInput::TakeOver(locks)) => {

@@ -49,7 +49,7 @@ impl Timekeeper {
             if !taken.is_empty() {
                 all.keeper = Keeper::Runs;
                 drop(all);
-                taken.into_iter().for_each(|(entry, due)| entry.handle_due(due, now));
+                taken.into_iter().for_each(|(entry, due)| entry.handle_notice(due, now));
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::late::LateState as _;
 use super::{Actor, Input, Shell};
-use crate::cluster::attempts::Due;
+use crate::cluster::attempts::Notice;
 use crate::seam::runtime::BoxFuture;
 
 /// A caller that waits. It polls a timer of its own for the due time of the actor, and gives it the
@@ -48,7 +48,7 @@ where
             let mut old = None;
             let looked = this.shell.room.with(this.shell, |room, effects| {
                 if std::mem::take(&mut this.is_due) {
-                    room.handle(this.shell, (Input::Due(Due::Time), runtime.now()), effects);
+                    room.handle(this.shell, (Input::Notice(Notice::Time), runtime.now()), effects);
                 }
                 match (this.look)(&mut room.actor) {
                     Some(found) => {
