@@ -98,7 +98,7 @@ struct Renewing {
 }
 
 /// How its own side ends an attempt. (To extend and to renew have results at once: `Shell::act`.)
-pub(crate) enum Wish {
+pub(crate) enum Command {
     Release,
     /// The request or the guard is gone. A request that had taken the turn back returns it.
     Leave(Turn),
@@ -147,19 +147,19 @@ impl Attempt {
 
 impl Actor for State {
     type Face = Face;
-    type Wish = Wish;
+    type Command = Command;
     type GivenOn = Vec<Ticket>;
 
     fn handle(
         &mut self,
         attempt: &Arc<Attempt>,
-        input: Input<Wish>,
+        input: Input<Command>,
         now: Instant,
         effects: &mut Effects,
     ) {
-        self.is_answered |= matches!(input, Input::Wish(_));
+        self.is_answered |= matches!(input, Input::Command(_));
         effects.is_changed |=
-            matches!(input, Input::Wish(_) | Input::Notice(Notice::Close(_) | Notice::Drain));
+            matches!(input, Input::Command(_) | Input::Notice(Notice::Close(_) | Notice::Drain));
         match input {
             Input::Reply(tag, settled) => self.handle_reply(attempt, &tag, settled, now, effects),
             Input::Push(tag) => self.machine.handle_push(tag.node, now),
@@ -172,17 +172,17 @@ impl Actor for State {
                 self.is_closed = true;
                 self.machine.close(grace, now);
             }
-            Input::Wish(Wish::Release) => {
+            Input::Command(Command::Release) => {
                 attempt.end_lease(End::Released, now);
                 self.machine.release(now);
             }
-            Input::Wish(Wish::Leave(turn)) => {
+            Input::Command(Command::Leave(turn)) => {
                 self.turn.take_back(turn);
                 self.background_since.get_or_insert(now);
                 attempt.end_lease(End::Released, now);
                 self.machine.cancel(now);
             }
-            Input::Wish(Wish::Detach) => {
+            Input::Command(Command::Detach) => {
                 if attempt.end.is_revoked() {
                     // No process could adopt it.
                     return attempt.end_lease(End::Revoked, now);
@@ -193,7 +193,7 @@ impl Actor for State {
                     self.turn.end(&mut effects.given_on);
                 }
             }
-            Input::Wish(Wish::Abandon) => {
+            Input::Command(Command::Abandon) => {
                 attempt.end.end(End::Detached, now);
                 self.machine.abandon(now);
                 // If its round is not decided yet.

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{Attempt, Face, PublishedEnd, State, Wish};
+use super::{Attempt, Command, Face, PublishedEnd, State};
 use crate::algorithm::attempt::{AttemptMachine, End, Loss, NodeSet, Released, RoundId, Settings};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::{Ttl, saturating_add};
@@ -139,7 +139,7 @@ impl Attempt {
     /// The same for a request between two rounds. Its last attempt gives the turn on when the undo
     /// allows it.
     pub(crate) fn leave_with(self: &Arc<Self>, turn: Turn) {
-        self.input(Wish::Leave(turn));
+        self.input(Command::Leave(turn));
     }
 
     /// Resolves when these nodes have answered the acquire of a reader that asks whether a writer
@@ -223,7 +223,7 @@ impl Attempt {
     ///
     /// From the first poll on, the release goes on when the future is dropped.
     pub(crate) async fn release(self: &Arc<Self>) -> Result<(), ReleaseError> {
-        self.handle(Input::Wish(Wish::Release));
+        self.handle(Input::Command(Command::Release));
         self.released().await
     }
 
@@ -242,7 +242,7 @@ impl Attempt {
 
     /// Sends nothing from now on: the lock may belong to another process. An error if it is lost.
     pub(crate) fn detach(self: &Arc<Self>) -> Result<(), LeaseEnd> {
-        self.handle(Input::Wish(Wish::Detach));
+        self.handle(Input::Command(Command::Detach));
         let is_ours = matches!(self.end.ended(), Some((End::Detached, _)));
         if is_ours { Ok(()) } else { Err(self.lost()) }
     }
@@ -250,7 +250,7 @@ impl Attempt {
     /// Sends nothing from now on, though the lease may have ended. For an adoption that failed: the
     /// next manager that adopts the lock has the same token, and no release may take it away (H6).
     pub(crate) fn abandon(self: &Arc<Self>) {
-        self.handle(Input::Wish(Wish::Abandon));
+        self.handle(Input::Command(Command::Abandon));
     }
 
     /// Why the lease has ended. For a lease that has ended.

@@ -1,7 +1,7 @@
 //! The machine room of an attempt and of a wait between processes.
 //!
 //! Whatever happens to one of them is handled where it happens, by the thread on which it happens.
-//! A reply, a due time, a push and a wish of its own side are one kind of thing, an [`Input`]. Each
+//! A reply, a due time, a push and a command of its own side are one kind of thing, an [`Input`]. Each
 //! is handled by one function:
 //!
 //! 1. lock the state (a reply never waits for it: if it is locked, the reply goes into a list, see
@@ -40,7 +40,7 @@ pub(crate) trait Actor: Send + Sized + 'static {
     /// What stands beside it, and can be read without its lock.
     type Face: Send + Sync;
     /// What its own side wants of it.
-    type Wish: Send;
+    type Command: Send;
     /// What others get of it, before tasks are woken.
     type GivenOn: Default;
 
@@ -48,7 +48,7 @@ pub(crate) trait Actor: Send + Sized + 'static {
     fn handle(
         &mut self,
         shell: &Arc<Shell<Self>>,
-        input: Input<Self::Wish>,
+        input: Input<Self::Command>,
         now: Instant,
         effects: &mut Effects<Self>,
     );
@@ -75,7 +75,7 @@ pub(crate) enum Input<W> {
     /// A key of this call was written, or may have been.
     Push(Tag),
     Notice(Notice),
-    Wish(W),
+    Command(W),
 }
 
 /// One actor with its lock, its place among all that is not over, and its waiters.
@@ -166,13 +166,13 @@ impl<A: Actor> Shell<A> {
         &self.cluster
     }
 
-    /// Handles a wish, or leaves it to the thread that has the lock. Never waits for that thread.
-    pub(crate) fn input(self: &Arc<Self>, wish: A::Wish) {
-        self.room.put(self, (Input::Wish(wish), self.cluster().now()));
+    /// Handles a command, or leaves it to the thread that has the lock. Never waits for that thread.
+    pub(crate) fn input(self: &Arc<Self>, command: A::Command) {
+        self.room.put(self, (Input::Command(command), self.cluster().now()));
     }
 
     /// Waits for the lock, and handles an input. What it has changed is there when this returns.
-    pub(crate) fn handle(self: &Arc<Self>, input: Input<A::Wish>) {
+    pub(crate) fn handle(self: &Arc<Self>, input: Input<A::Command>) {
         self.room.with(self, |room, effects| {
             room.handle(self, (input, self.cluster().now()), effects);
         });
@@ -237,14 +237,14 @@ impl<A: Actor> Room<A> {
 }
 
 impl<A: Actor> LateState for Room<A> {
-    type Input = (Input<A::Wish>, Instant);
+    type Input = (Input<A::Command>, Instant);
     type Effects = Effects<A>;
     type Owner = Arc<Shell<A>>;
 
     fn handle(
         &mut self,
         shell: &Arc<Shell<A>>,
-        (mut input, now): (Input<A::Wish>, Instant),
+        (mut input, now): (Input<A::Command>, Instant),
         effects: &mut Effects<A>,
     ) {
         let is_time = matches!(input, Input::Notice(Notice::Time));

@@ -172,7 +172,7 @@ impl RemoteWait {
 
 impl Actor for WaitState {
     type Face = Face;
-    type Wish = WaitInput;
+    type Command = WaitInput;
     type GivenOn = ();
 
     fn handle(
@@ -188,14 +188,14 @@ impl Actor for WaitState {
             Input::Push(tag) => self.handle_push(tag.number, now),
             Input::Notice(Notice::Time) => self.machine.handle_timeout(now),
             Input::Notice(Notice::Renewal | Notice::Back(_)) => {}
-            Input::Wish(WaitInput::Refused) => {
+            Input::Command(WaitInput::Refused) => {
                 self.machine.handle_refused(wait.refresh_interval(), now);
             }
-            Input::Wish(WaitInput::Won) => self.machine.handle_won(),
-            Input::Wish(WaitInput::Cancel) | Input::Notice(Notice::Drain | Notice::Close(_)) => {
+            Input::Command(WaitInput::Won) => self.machine.handle_won(),
+            Input::Command(WaitInput::Cancel) | Input::Notice(Notice::Drain | Notice::Close(_)) => {
                 self.machine.cancel();
             }
-            Input::Wish(WaitInput::TakeOver(locks)) => {
+            Input::Command(WaitInput::TakeOver(locks)) => {
                 if self.goal.keys != locks {
                     self.goal.keys = locks;
                     self.machine.forget_lock_watch();
