@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use futures_util::future::FutureExt;
 
-pub(crate) use self::wanted::{Wanted, Wishes};
+pub(crate) use self::wanted::{RequestSettings, Wanted};
 use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::seam::backend::Mode;
@@ -41,7 +41,7 @@ pub(crate) async fn acquire(
     manager: &Arc<Inner>,
     wanted: &Wanted,
 ) -> Result<Arc<Attempt>, LockError> {
-    match (wanted.wishes.mode, &wanted.set) {
+    match (wanted.settings.mode, &wanted.set) {
         (Mode::Exclusive, None) if wanted.waits() => plain::acquire(manager, wanted).await,
         (Mode::Exclusive, None) => trying::acquire(manager, wanted).await,
         (Mode::Exclusive, Some(set)) => any::acquire(manager, wanted, set).boxed().await,

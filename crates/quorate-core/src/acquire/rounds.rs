@@ -149,7 +149,7 @@ impl<'a> Rounds<'a> {
         match attempt.first().await.ok_or(Closed)? {
             Ok(()) => {
                 // Not before: the win may never be taken.
-                if self.wanted.wishes.is_renewed {
+                if self.wanted.settings.is_renewed {
                     attempt.renew();
                 }
                 Ok(Round::Won)

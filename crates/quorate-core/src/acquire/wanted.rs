@@ -15,14 +15,14 @@ use crate::turns::tickets::NameSet;
 
 /// The settings of a request, unchecked.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct RequestSettings {
     pub(crate) mode: Mode,
     pub(crate) ttl: Option<Duration>,
     pub(crate) hold_limit: Option<Duration>,
     pub(crate) fencing: bool,
     pub(crate) is_renewed: bool,
     /// How long it waits for a holder: not at all if zero, for ever if `None`.
-    pub(crate) patience: Option<Duration>,
+    pub(crate) wait_limit: Option<Duration>,
     /// Waits only while the lock is held: a round without a quorum is the last one.
     pub(crate) needs_quorum: bool,
     pub(crate) label: Option<Result<Label, InvalidLabel>>,
@@ -38,7 +38,7 @@ pub(crate) struct Wanted {
     pub(super) set: Option<Arc<NameSet>>,
     pub(super) ttl: Ttl,
     pub(super) label: Option<Label>,
-    pub(super) wishes: Wishes,
+    pub(super) settings: RequestSettings,
 }
 
 impl Wanted {
@@ -46,49 +46,49 @@ impl Wanted {
     pub(crate) fn new(
         cluster: &Cluster,
         resources: &Resources,
-        mut wishes: Wishes,
+        mut settings: RequestSettings,
     ) -> Result<Self, InvalidRequest> {
         let (config, prefix) = (&cluster.config, &cluster.config.key_prefix);
-        let ttl = wishes.ttl.unwrap_or(config.ttl);
-        let ttl = match wishes.is_renewed {
+        let ttl = settings.ttl.unwrap_or(config.ttl);
+        let ttl = match settings.is_renewed {
             true => config.parse_renewed_ttl(ttl)?,
             false => config.parse_ttl(ttl)?,
         };
-        wishes.hold_limit = config.parse_hold_limit(wishes.hold_limit)?;
+        settings.hold_limit = config.parse_hold_limit(settings.hold_limit)?;
         let keys = resources.as_slice().iter().map(|name| Key::new(prefix, name));
         let mut keys: Arc<[Key]> = keys.collect();
         if keys.iter().any(|key| key.is_reserved(prefix)) {
             return Err(InvalidResource::Reserved.into());
         }
         Arc::make_mut(&mut keys).sort_unstable();
-        let label = wishes.label.take().transpose()?.or_else(|| config.label.clone());
+        let label = settings.label.take().transpose()?.or_else(|| config.label.clone());
         let lacking = |ability| cluster.nodes.lacking(ability).map(ToString::to_string);
-        if wishes.mode == Mode::Shared {
-            if wishes.fencing {
+        if settings.mode == Mode::Shared {
+            if settings.fencing {
                 return Err(InvalidRequest::Shared { what: "fenced" });
-            } else if wishes.needs_quorum {
+            } else if settings.needs_quorum {
                 return Err(InvalidRequest::Shared { what: "led under" });
             } else if let Some(node) = lacking(Capabilities::SHARED) {
                 return Err(InvalidRequest::Readers { node });
             }
         }
-        if let Some(node) = lacking(Capabilities::FENCING).filter(|_| wishes.fencing) {
+        if let Some(node) = lacking(Capabilities::FENCING).filter(|_| settings.fencing) {
             return Err(InvalidRequest::Fencing { node });
         }
-        let set = wishes.is_choice.then(|| NameSet::new(&keys)).flatten();
-        Ok(Self { keys, set, ttl, label, wishes })
+        let set = settings.is_choice.then(|| NameSet::new(&keys)).flatten();
+        Ok(Self { keys, set, ttl, label, settings })
     }
 
     /// Whether the request waits for a holder.
     pub(super) fn waits(&self) -> bool {
-        self.wishes.patience != Some(Duration::ZERO)
+        self.settings.wait_limit != Some(Duration::ZERO)
     }
 
     /// When the request ends without the lock; `None` for never. One that waits for no holder has
     /// two node timeouts for all its rounds, and the time that a first connect may take.
     pub(super) fn deadline(&self, cluster: &Cluster, start: Instant) -> Option<Instant> {
         let config = &cluster.config;
-        let timeout = match self.wishes.patience? {
+        let timeout = match self.settings.wait_limit? {
             Duration::ZERO => {
                 let rounds = config.node_timeout(self.ttl).saturating_mul(2);
                 rounds.saturating_add(cluster.nodes.longest_connect())
@@ -104,7 +104,7 @@ impl Wanted {
         if let Some(label) = &self.label {
             token = token.labelled(label);
         }
-        Ok(Claim::new(keys, token, self.ttl).with_mode(self.wishes.mode))
+        Ok(Claim::new(keys, token, self.ttl).with_mode(self.settings.mode))
     }
 
     /// What an attempt asks for, besides the claim.
@@ -114,11 +114,11 @@ impl Wanted {
         claim: &Claim,
     ) -> Result<(Settings, AcquireOptions), LockError> {
         let mut settings = settings(cluster, claim);
-        settings.hold_limit = self.wishes.hold_limit;
-        settings.fencing = self.wishes.fencing;
+        settings.hold_limit = self.settings.hold_limit;
+        settings.fencing = self.settings.fencing;
         let guard = cluster.config.restart_guard;
         let mut acquire = AcquireOptions { guard, ..AcquireOptions::default() };
-        if self.wishes.fencing {
+        if self.settings.fencing {
             let hint = cluster.runtime.unix_micros();
             let parsed = FenceHint::new(hint).ok_or(InvalidRequest::FencingHint { hint })?;
             acquire.fencing = Some(parsed);

@@ -295,7 +295,7 @@ impl State {
     }
 }
 
-/// The settings of an attempt for a claim on these nodes, without the wishes of its request.
+/// The settings of an attempt for a claim on these nodes, without the settings of its request.
 pub(crate) fn settings(cluster: &Cluster, claim: &Claim) -> Settings {
     let (config, nodes) = (&cluster.config, &cluster.nodes);
     let ttl = claim.ttl();

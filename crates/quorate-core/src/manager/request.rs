@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{Wanted, Wishes, acquire};
+use crate::acquire::{RequestSettings, Wanted, acquire};
 use crate::attempt::lease::Lease;
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError, ReleaseError, Stopped, WithError};
@@ -36,31 +36,35 @@ use crate::turns::tickets::Inner;
 pub struct LockRequest {
     manager: Arc<Inner>,
     resources: Result<Resources, InvalidResource>,
-    wishes: Wishes,
+    settings: RequestSettings,
 }
 
 impl LockRequest {
     pub(crate) fn new(manager: Arc<Inner>, resources: Result<Resources, InvalidResource>) -> Self {
-        let patience = Some(manager.cluster.config.wait_timeout);
-        Self { manager, resources, wishes: Wishes { patience, ..Wishes::default() } }
+        let wait_limit = Some(manager.cluster.config.wait_timeout);
+        Self {
+            manager,
+            resources,
+            settings: RequestSettings { wait_limit, ..RequestSettings::default() },
+        }
     }
 
     /// How long the nodes keep the lock. Default: the manager's.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.wishes.ttl = Some(ttl);
+        self.settings.ttl = Some(ttl);
         self
     }
 
     /// How long the lock is held at most, however often it is extended. Default: the manager's. A
     /// process that adopts the lock has the limit of its own manager.
     pub const fn hold_limit(mut self, limit: Duration) -> Self {
-        self.wishes.hold_limit = Some(limit);
+        self.settings.hold_limit = Some(limit);
         self
     }
 
     /// How long to wait for the lock. Default: the manager's. Zero is [`no_wait`](Self::no_wait).
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.wishes.patience = Some(timeout);
+        self.settings.wait_limit = Some(timeout);
         self
     }
 
@@ -69,7 +73,7 @@ impl LockRequest {
     /// Ends without the lock for a reason that no waiting heals ([`LockError::is_permanent`]), at a
     /// close, and with [`LockError::TooManyWaiters`] or [`LockError::Entropy`].
     pub const fn wait_forever(mut self) -> Self {
-        self.wishes.patience = None;
+        self.settings.wait_limit = None;
         self
     }
 
@@ -110,14 +114,14 @@ impl LockRequest {
     /// What other processes see of this holder. Default: the manager's. See
     /// [`LockManagerBuilder::label`](crate::LockManagerBuilder::label).
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
-        self.wishes.label = Some(Label::new(label));
+        self.settings.label = Some(Label::new(label));
         self
     }
 
     /// Renews the lease in the background. See [`LockGuard::auto_renew`]. The ttl is at least 50 ms
     /// then, also for [`with`](Self::with).
     pub const fn auto_renew(mut self) -> Self {
-        self.wishes.is_renewed = true;
+        self.settings.is_renewed = true;
         self
     }
 
@@ -128,7 +132,7 @@ impl LockRequest {
     /// [`LockGuard::fencing_token`]. While the nodes agree on the number, it costs no further round
     /// trip. Each node must keep fencing numbers, and must not lose them.
     pub const fn fenced(mut self) -> Self {
-        self.wishes.fencing = true;
+        self.settings.fencing = true;
         self
     }
 
@@ -177,35 +181,35 @@ impl LockRequest {
 
     /// The same request as one of a reader.
     pub(crate) const fn shared(mut self) -> Self {
-        self.wishes.mode = Mode::Shared;
+        self.settings.mode = Mode::Shared;
         self
     }
 
     pub(crate) fn is_shared(&self) -> bool {
-        self.wishes.mode == Mode::Shared
+        self.settings.mode == Mode::Shared
     }
 
     /// The same request for one of the names.
     pub(crate) const fn of_any(mut self) -> Self {
-        self.wishes.is_choice = true;
+        self.settings.is_choice = true;
         self
     }
 
     /// The same request for all of the names.
     pub(crate) const fn of_all(mut self) -> Self {
-        self.wishes.is_choice = false;
+        self.settings.is_choice = false;
         self
     }
 
     /// How long it waits for a holder; `None` without a deadline.
-    pub(crate) const fn patience(&self) -> Option<Duration> {
-        self.wishes.patience
+    pub(crate) const fn wait_limit(&self) -> Option<Duration> {
+        self.settings.wait_limit
     }
 
     /// The same request as one that waits without a deadline, but only while a quorum of nodes
     /// replies.
     pub(crate) const fn while_held(mut self) -> Self {
-        self.wishes.needs_quorum = true;
+        self.settings.needs_quorum = true;
         self.wait_forever()
     }
 
@@ -241,7 +245,7 @@ impl LockRequest {
 
     fn check(&self) -> Result<Wanted, InvalidRequest> {
         let resources = self.resources.as_ref().map_err(Clone::clone)?;
-        Wanted::new(&self.manager.cluster, resources, self.wishes.clone())
+        Wanted::new(&self.manager.cluster, resources, self.settings.clone())
     }
 }
 

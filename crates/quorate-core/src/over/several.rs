@@ -50,7 +50,7 @@ impl LockRequest {
         let permits = self.keys().len();
         let part = self.auto_renew().of_any();
         let now = || part.cluster().now();
-        let deadline = part.patience().map(|limit| saturating_add(now(), limit));
+        let deadline = part.wait_limit().map(|limit| saturating_add(now(), limit));
         let in_time = |request: &Self| match deadline {
             Some(at) => request.clone().timeout(at.saturating_duration_since(now())),
             None => request.clone(),

@@ -42,7 +42,7 @@ impl Rounds<'_> {
         let is_permanent = error.is_permanent();
         self.last =
             Some(LostRound { loss: lost.loss, took, at, error, undo: self.undo_limit(took) });
-        match is_over || is_permanent || self.wanted.wishes.needs_quorum && !is_held {
+        match is_over || is_permanent || self.wanted.settings.needs_quorum && !is_held {
             true => Round::Final,
             false => Round::Lost,
         }
