@@ -8,7 +8,7 @@
 //!
 //! `plain` is the loop of a lock that waits: read it first. `trying` is that of a lock that waits
 //! for no holder, `any` that of one of several names, `readers` that of a reader. `rounds` is what
-//! all have. `back_off` is a wait without a wait queue, `wanted` is what was asked for, and
+//! all have. `back_off` is a wait without a wait queue, `request` is what was asked for, and
 //! `replicas` remembers nodes that were no primaries.
 
 mod any;
@@ -16,15 +16,15 @@ mod back_off;
 mod plain;
 mod readers;
 mod replicas;
+mod request;
 mod rounds;
 mod trying;
-mod wanted;
 
 use std::sync::Arc;
 
 use futures_util::future::FutureExt;
 
-pub(crate) use self::wanted::{RequestSettings, Wanted};
+pub(crate) use self::request::{Request, RequestSettings};
 use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::seam::backend::Mode;
@@ -39,12 +39,12 @@ use crate::turns::tickets::Inner;
 /// Dropping the future releases in the background what was acquired.
 pub(crate) async fn acquire(
     manager: &Arc<Inner>,
-    wanted: &Wanted,
+    request: &Request,
 ) -> Result<Arc<Attempt>, LockError> {
-    match (wanted.settings.mode, &wanted.set) {
-        (Mode::Exclusive, None) if wanted.waits() => plain::acquire(manager, wanted).await,
-        (Mode::Exclusive, None) => trying::acquire(manager, wanted).await,
-        (Mode::Exclusive, Some(set)) => any::acquire(manager, wanted, set).boxed().await,
-        (Mode::Shared, _) => readers::acquire(manager, wanted).boxed().await,
+    match (request.settings.mode, &request.set) {
+        (Mode::Exclusive, None) if request.waits() => plain::acquire(manager, request).await,
+        (Mode::Exclusive, None) => trying::acquire(manager, request).await,
+        (Mode::Exclusive, Some(set)) => any::acquire(manager, request, set).boxed().await,
+        (Mode::Shared, _) => readers::acquire(manager, request).boxed().await,
     }
 }

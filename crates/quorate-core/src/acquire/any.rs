@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use futures_util::future::poll_immediate;
 
+use super::request::Request;
 use super::rounds::{Round, Rounds, in_time};
-use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::resource::Key;
@@ -37,10 +37,10 @@ const FAST_ROUNDS: usize = 3;
 /// Dropping the future releases in the background what was acquired, and gives the tickets on.
 pub(super) async fn acquire(
     manager: &Arc<Inner>,
-    wanted: &Wanted,
+    request: &Request,
     set: &Arc<NameSet>,
 ) -> Result<Arc<Attempt>, LockError> {
-    let rounds = Rounds::new(manager, wanted);
+    let rounds = Rounds::new(manager, request);
     let mut choice =
         Choosing { rounds, set, set_ticket: None, tried: Vec::new(), is_refused: false };
     while let Some(ticket) = choice.next_ticket().await? {
@@ -55,7 +55,7 @@ pub(super) async fn acquire(
             }
             Round::Lost => {
                 choice.leave_turn();
-                if !wanted.waits() && !choice.rounds.is_held() {
+                if !request.waits() && !choice.rounds.is_held() {
                     break;
                 }
             }
@@ -111,7 +111,7 @@ impl Choosing<'_> {
     /// another has it.
     async fn take_set_ticket(&mut self) -> Result<(), LockError> {
         let (rounds, set) = (&mut self.rounds, self.set);
-        self.set_ticket = match rounds.wanted.waits() {
+        self.set_ticket = match rounds.request.waits() {
             // The key of a set is no name that a user knows.
             true => Some(rounds.take_ticket(&set.key).await.map_err(|error| match error {
                 LockError::TooManyWaiters { .. } => rounds.too_many(&set.gate_keys[0]),
@@ -137,7 +137,7 @@ impl Choosing<'_> {
             self.rounds.note_awaited();
             match in_time(cluster, deadline, self.choose()).await? {
                 Some(Some(ticket)) => return Ok(Some(ticket)),
-                Some(None) if self.rounds.wanted.waits() => {}
+                Some(None) if self.rounds.request.waits() => {}
                 Some(None) | None => break,
             }
         }
@@ -163,17 +163,17 @@ impl Choosing<'_> {
     /// Waits until a name is free here. Returns whether all were not; `None` if the request does
     /// not wait for that.
     async fn wait_here(&mut self) -> Option<bool> {
-        let (manager, wanted) = (self.rounds.manager, self.rounds.wanted);
-        if manager.has_free_here(&wanted.keys) {
+        let (manager, request) = (self.rounds.manager, self.rounds.request);
+        if manager.has_free_here(&request.keys) {
             return Some(false);
         }
         self.rounds.was_behind_others = true;
-        manager.is_freed_here(&wanted.keys, wanted.waits()).await.then_some(true)
+        manager.is_freed_here(&request.keys, request.waits()).await.then_some(true)
     }
 
     /// Takes the ticket of a name that is free here and was not tried before.
     fn take_free_here(&mut self) -> Option<Ticket> {
-        let (keys, now) = (&self.rounds.wanted.keys, self.rounds.now());
+        let (keys, now) = (&self.rounds.request.keys, self.rounds.now());
         let ticket = self.rounds.manager.take_free_here(keys, &self.tried, now)?;
         self.tried.push(ticket.key.clone());
         Some(ticket)
@@ -182,10 +182,10 @@ impl Choosing<'_> {
     /// Takes the ticket of the name that the gate has named; without a gate, of any that is free
     /// here.
     async fn take_named(&mut self) -> Option<Ticket> {
-        let (manager, wanted, now) = (self.rounds.manager, self.rounds.wanted, self.rounds.now());
+        let (manager, request, now) = (self.rounds.manager, self.rounds.request, self.rounds.now());
         let Some(name) = self.wait().and_then(|wait| wait.take_free()) else {
-            return match wanted.waits() {
-                true => manager.take_free_here(&wanted.keys, &[], now),
+            return match request.waits() {
+                true => manager.take_free_here(&request.keys, &[], now),
                 false => None,
             };
         };
@@ -209,9 +209,9 @@ impl Choosing<'_> {
         let Some(ticket) = &self.set_ticket else { return };
         rounds.await_undo_on_pools().await;
         rounds.pause_before_gate().await;
-        let (keys, is_refused) = (&rounds.wanted.keys, rounds.has_lost() || self.is_refused);
+        let (keys, is_refused) = (&rounds.request.keys, rounds.has_lost() || self.is_refused);
         match ticket.join_queue(keys, Goal::one_of, rounds.node_timeout, is_refused) {
-            Some((wait, seen)) if rounds.wanted.waits() => drop(wait.called(seen).await),
+            Some((wait, seen)) if rounds.request.waits() => drop(wait.called(seen).await),
             Some((wait, seen)) => wait.gate_answered(seen).await,
             None => rounds.back_off().await,
         }

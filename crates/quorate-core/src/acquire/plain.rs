@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use futures_util::future::FutureExt;
 
+use super::request::Request;
 use super::rounds::{Round, Rounds};
-use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::turns::tickets::{Inner, Ticket};
@@ -31,12 +31,12 @@ use crate::turns::tickets::{Inner, Ticket};
 /// that of `Taking`. With the last task of this manager the wait at the gate ends.
 pub(super) async fn acquire(
     manager: &Arc<Inner>,
-    wanted: &Wanted,
+    request: &Request,
 ) -> Result<Arc<Attempt>, LockError> {
-    let mut rounds = Rounds::new(manager, wanted);
+    let mut rounds = Rounds::new(manager, request);
     rounds.take_tickets().await?;
     while wait_for_turn(&mut rounds).await? {
-        match rounds.run(Arc::clone(&wanted.keys)).await? {
+        match rounds.run(Arc::clone(&request.keys)).await? {
             Round::Won => {
                 rounds.end_wait();
                 return rounds.finish().await;

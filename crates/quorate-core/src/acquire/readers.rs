@@ -4,8 +4,8 @@
 use std::mem::take;
 use std::sync::Arc;
 
+use super::request::Request;
 use super::rounds::{Round, Rounds};
-use super::wanted::Wanted;
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::lease::saturating_add;
 use crate::attempt::Attempt;
@@ -21,20 +21,20 @@ use crate::turns::tickets::Inner;
 /// Dropping the future releases in the background what was acquired.
 pub(super) async fn acquire(
     manager: &Arc<Inner>,
-    wanted: &Wanted,
+    request: &Request,
 ) -> Result<Arc<Attempt>, LockError> {
-    let mut rounds = Rounds::new(manager, wanted);
+    let mut rounds = Rounds::new(manager, request);
     // Readers that wait share an entry in the queue.
     let (mut member, mut gave_way) = (None, false);
     while wait_for_turn(&mut rounds, &mut member, &mut gave_way).await? {
         // A reader with an entry in the queue has its turn.
         rounds.asks = member.is_none();
         let gates = rounds.cluster().nodes.count_of(Capabilities::QUEUE);
-        let round = rounds.run(Arc::clone(&wanted.keys)).await?;
+        let round = rounds.run(Arc::clone(&request.keys)).await?;
         let goes_on = match round {
             Round::Won if rounds.asks && give_back_to_writer(&mut rounds).await? => {
                 gave_way = rounds.is_held();
-                wanted.waits()
+                request.waits()
             }
             Round::Won => {
                 member.into_iter().for_each(Member::won);
@@ -52,7 +52,7 @@ pub(super) async fn acquire(
                 }
                 is_forbidden
                     || matches!(round, Round::Lost)
-                        && (wanted.waits() || rounds.try_again_later().await)
+                        && (request.waits() || rounds.try_again_later().await)
             }
         };
         if !goes_on {
@@ -63,10 +63,10 @@ pub(super) async fn acquire(
     Err(match rounds.give_up(unasked, member.and_then(Member::leave)).await {
         LockError::Held(failure) if gave_way => {
             let holds =
-                |held: Arc<Attempt>| held.claim.keys().iter().any(|key| wanted.keys.contains(key));
+                |held: Arc<Attempt>| held.claim.keys().iter().any(|key| request.keys.contains(key));
             let for_us = Attempt::all_held(&manager.cluster).any(holds);
             let writer = if for_us { Writer::WaitsForUs } else { Writer::Waits };
-            LockError::Held(failure.behind(writer, manager.waiting_label(&wanted.keys)))
+            LockError::Held(failure.behind(writer, manager.waiting_label(&request.keys)))
         }
         error => error,
     })
@@ -78,11 +78,11 @@ async fn wait_for_turn(
     member: &mut Option<Member>,
     gave_way: &mut bool,
 ) -> Result<bool, LockError> {
-    let (manager, keys, now) = (rounds.manager, &rounds.wanted.keys, rounds.now());
+    let (manager, keys, now) = (rounds.manager, &rounds.request.keys, rounds.now());
     let others_wait = manager.waited_for(keys, now).is_some();
-    *gave_way |= rounds.wanted.waits() && others_wait;
+    *gave_way |= rounds.request.waits() && others_wait;
     let has_to_wait = rounds.has_lost() || others_wait || manager.turns.readers.is_waiting(keys);
-    if rounds.wanted.waits() && has_to_wait {
+    if rounds.request.waits() && has_to_wait {
         rounds.note_awaited();
         if rounds.await_in_time(wait_with_others(rounds, member)).await?.is_none() {
             return Ok(false);
@@ -100,7 +100,7 @@ async fn wait_with_others(rounds: &Rounds<'_>, member: &mut Option<Member>) {
         match member {
             Some(member) => member.refused(),
             None => {
-                let keys = &rounds.wanted.keys;
+                let keys = &rounds.request.keys;
                 let home = manager.waited_for(keys, cluster.now()).unwrap_or(&keys[0]);
                 *member = manager.turns.readers.join(cluster, keys, home, rounds.node_timeout);
             }
@@ -138,7 +138,7 @@ async fn writer(rounds: &Rounds<'_>, attempt: &Arc<Attempt>) -> Option<usize> {
     cluster.before(last, rounds.learn_gates()).await;
     let now = cluster.now();
     let gate = |key| cluster.nodes.gates(key, now).first().copied();
-    let gates = rounds.wanted.keys.iter().filter_map(gate).collect();
+    let gates = rounds.request.keys.iter().filter_map(gate).collect();
     let until = saturating_add(now, took);
     cluster.before(last.map(|last| last.min(until)).or(Some(until)), attempt.heard(gates)).await;
     attempt.look(|state| state.writer())
@@ -147,6 +147,6 @@ async fn writer(rounds: &Rounds<'_>, attempt: &Arc<Attempt>) -> Option<usize> {
 /// Keeps what a node has said for the next readers.
 fn note_writer(rounds: &Rounds<'_>, writer: Option<usize>) {
     let (manager, now) = (rounds.manager, rounds.cluster().now());
-    let key = writer.and_then(|at| rounds.wanted.keys.get(at));
+    let key = writer.and_then(|at| rounds.request.keys.get(at));
     key.into_iter().for_each(|key| manager.note_word(key, true, now));
 }

@@ -12,7 +12,7 @@ use futures_util::future::{FutureExt, join_all, poll_immediate};
 
 use super::back_off::back_off;
 use super::replicas::Replicas;
-use super::wanted::Wanted;
+use super::request::Request;
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
 use crate::attempt::Attempt;
@@ -27,7 +27,7 @@ use crate::turns::tickets::{Inner, NoTicket, Ticket, Turn};
 /// gets the turn back, and releases (C5).
 pub(super) struct Rounds<'a> {
     pub(super) manager: &'a Arc<Inner>,
-    pub(super) wanted: &'a Wanted,
+    pub(super) request: &'a Request,
     pub(super) node_timeout: Duration,
     /// Over while an attempt has it.
     pub(super) turn: Turn,
@@ -76,16 +76,16 @@ impl Drop for Rounds<'_> {
 }
 
 impl<'a> Rounds<'a> {
-    pub(super) fn new(manager: &'a Arc<Inner>, wanted: &'a Wanted) -> Self {
+    pub(super) fn new(manager: &'a Arc<Inner>, request: &'a Request) -> Self {
         let start = manager.cluster.now();
         Self {
             manager,
-            wanted,
-            node_timeout: manager.cluster.config.node_timeout(wanted.ttl),
+            request,
+            node_timeout: manager.cluster.config.node_timeout(request.ttl),
             turn: Turn::default(),
             was_behind_others: false,
             asks: false,
-            deadline: wanted.deadline(&manager.cluster, start),
+            deadline: request.deadline(&manager.cluster, start),
             fresh_now: Some(start),
             attempt: None,
             last: None,
@@ -96,8 +96,8 @@ impl<'a> Rounds<'a> {
 
     /// Takes the tickets of all keys, one after the other in sorted order.
     pub(super) async fn take_tickets(&mut self) -> Result<(), LockError> {
-        self.turn = Turn::with_capacity(self.wanted.keys.len());
-        for key in &*self.wanted.keys {
+        self.turn = Turn::with_capacity(self.request.keys.len());
+        for key in &*self.request.keys {
             let ticket = self.take_ticket(key).await?;
             if !self.turn.is_over() {
                 // The wait of a task that wanted this key first, and gave up. This one waits at its
@@ -112,7 +112,7 @@ impl<'a> Rounds<'a> {
     /// Waits for the ticket of one key. Without one, the error says what was in the way (A4).
     pub(super) async fn take_ticket(&mut self, key: &Key) -> Result<Ticket, LockError> {
         let manager = self.manager;
-        let taking = manager.take(key.clone(), self.wanted.waits(), self.now());
+        let taking = manager.take(key.clone(), self.request.waits(), self.now());
         let mut taking = taking.again(self.has_lost());
         let taken = match poll_immediate(&mut taking).await {
             Some(taken) => Some(taken),
@@ -149,7 +149,7 @@ impl<'a> Rounds<'a> {
         match attempt.first().await.ok_or(Closed)? {
             Ok(()) => {
                 // Not before: the win may never be taken.
-                if self.wanted.settings.is_renewed {
+                if self.request.settings.is_renewed {
                     attempt.renew();
                 }
                 Ok(Round::Won)
@@ -159,8 +159,8 @@ impl<'a> Rounds<'a> {
     }
 
     fn begin(&mut self, keys: Arc<[Key]>) -> Result<Arc<Attempt>, LockError> {
-        let claim = self.wanted.claim(self.cluster(), keys)?;
-        let (mut settings, mut acquire) = self.wanted.options(self.cluster(), &claim)?;
+        let claim = self.request.claim(self.cluster(), keys)?;
+        let (mut settings, mut acquire) = self.request.options(self.cluster(), &claim)?;
         acquire.asks = self.asks;
         (settings.deadline, settings.haste) = (self.deadline, haste(self.lost));
         let (turn, now) = (take(&mut self.turn), self.now());
@@ -171,7 +171,7 @@ impl<'a> Rounds<'a> {
 
     /// The lock was won: the wait in the queue of the first key ends.
     pub(super) fn end_wait(&self) {
-        self.manager.note_won(&self.wanted.keys[0], self.now());
+        self.manager.note_won(&self.request.keys[0], self.now());
     }
 
     /// The lock that was won, unless two nodes are one server (Q6).
@@ -208,10 +208,10 @@ impl<'a> Rounds<'a> {
 
     /// See [`Ticket::join_queue`].
     pub(super) fn join_queue(&self) -> Option<(Arc<RemoteWait>, u32)> {
-        let (ticket, wanted) = (self.turn.first()?, self.wanted);
-        ticket.note_label(wanted.label.clone());
+        let (ticket, request) = (self.turn.first()?, self.request);
+        ticket.note_label(request.label.clone());
         let goal = |keys, _| Goal::all(keys);
-        ticket.join_queue(&wanted.keys, goal, self.node_timeout, self.has_lost())
+        ticket.join_queue(&request.keys, goal, self.node_timeout, self.has_lost())
     }
 
     /// On a pool the next attempt could overtake the undo of the last one, whose key would refuse
@@ -249,7 +249,7 @@ impl<'a> Rounds<'a> {
     /// Waits without a wait queue.
     pub(super) async fn back_off(&self) {
         if let Some(last) = &self.last {
-            back_off(self.cluster(), &self.wanted.keys[0], self.lost, last.took).await;
+            back_off(self.cluster(), &self.request.keys[0], self.lost, last.took).await;
         }
     }
 }

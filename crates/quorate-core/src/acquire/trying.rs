@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures_util::future::FutureExt;
 
 use super::plain::give_up;
+use super::request::Request;
 use super::rounds::{Round, Rounds};
-use super::wanted::Wanted;
 use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::turns::tickets::Inner;
@@ -18,12 +18,12 @@ use crate::turns::tickets::Inner;
 /// Dropping the future releases in the background what was acquired, and gives the tickets on.
 pub(super) async fn acquire(
     manager: &Arc<Inner>,
-    wanted: &Wanted,
+    request: &Request,
 ) -> Result<Arc<Attempt>, LockError> {
-    let mut rounds = Rounds::new(manager, wanted);
+    let mut rounds = Rounds::new(manager, request);
     rounds.take_tickets().await?;
     while rounds.is_in_time() {
-        match rounds.run(Arc::clone(&wanted.keys)).await? {
+        match rounds.run(Arc::clone(&request.keys)).await? {
             Round::Won => {
                 rounds.end_wait();
                 return rounds.finish().await;

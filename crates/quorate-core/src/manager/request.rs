@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{RequestSettings, Wanted, acquire};
+use crate::acquire::{Request, RequestSettings, acquire};
 use crate::attempt::lease::Lease;
 use crate::cluster::Cluster;
 use crate::error::{InvalidRequest, LockError, ReleaseError, Stopped, WithError};
@@ -219,18 +219,18 @@ impl LockRequest {
 
     /// The keys; none if the request is invalid.
     pub(crate) fn keys(&self) -> Arc<[Key]> {
-        self.check().map(|wanted| wanted.keys).unwrap_or_default()
+        self.check().map(|request| request.keys).unwrap_or_default()
     }
 
     async fn acquire(self) -> Result<LockGuard, LockError> {
         let cluster = Arc::clone(&self.manager.cluster);
         let start = telemetry::IS_ON.then(|| cluster.now());
-        let wanted = self.check().inspect_err(|error| {
+        let request = self.check().inspect_err(|error| {
             telemetry::not_acquired(&[], Duration::ZERO, "invalid", error);
         })?;
-        let keys = &wanted.keys;
+        let keys = &request.keys;
         let acquiring = async {
-            let result = acquire(&self.manager, &wanted).await.map(Lease::new);
+            let result = acquire(&self.manager, &request).await.map(Lease::new);
             if let Some(start) = start {
                 let waited = cluster.now().saturating_duration_since(start);
                 match &result {
@@ -243,9 +243,9 @@ impl LockRequest {
         telemetry::in_lock_span(keys, acquiring).await
     }
 
-    fn check(&self) -> Result<Wanted, InvalidRequest> {
+    fn check(&self) -> Result<Request, InvalidRequest> {
         let resources = self.resources.as_ref().map_err(Clone::clone)?;
-        Wanted::new(&self.manager.cluster, resources, self.settings.clone())
+        Request::new(&self.manager.cluster, resources, self.settings.clone())
     }
 }
 

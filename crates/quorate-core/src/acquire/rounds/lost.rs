@@ -28,7 +28,7 @@ impl Rounds<'_> {
             attempt.leave();
         }
         let (took, is_held) = (lost.failure.waited(), lost.loss == Loss::Held);
-        telemetry::round_lost(&self.wanted.keys, reason(lost.loss), took, &lost.failure);
+        telemetry::round_lost(&self.request.keys, reason(lost.loss), took, &lost.failure);
         let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
         self.lost += 1;
         let failure = self.replicas.note(lost.failure, at);
@@ -42,7 +42,7 @@ impl Rounds<'_> {
         let is_permanent = error.is_permanent();
         self.last =
             Some(LostRound { loss: lost.loss, took, at, error, undo: self.undo_limit(took) });
-        match is_over || is_permanent || self.wanted.settings.needs_quorum && !is_held {
+        match is_over || is_permanent || self.request.settings.needs_quorum && !is_held {
             true => Round::Final,
             false => Round::Lost,
         }
@@ -55,7 +55,7 @@ impl Rounds<'_> {
         attempt.leave();
         let failure = attempt.answers();
         let took = failure.waited();
-        telemetry::round_lost(&self.wanted.keys, reason(loss), took, &failure);
+        telemetry::round_lost(&self.request.keys, reason(loss), took, &failure);
         let error = error_of(self.cluster(), loss, failure);
         self.last = Some(LostRound { loss, took, at, error, undo: self.undo_limit(took) });
     }

@@ -31,7 +31,7 @@ pub(crate) struct RequestSettings {
 }
 
 /// A request, checked.
-pub(crate) struct Wanted {
+pub(crate) struct Request {
     /// In sorted order.
     pub(crate) keys: Arc<[Key]>,
     /// If one of several keys is wanted.
@@ -41,7 +41,7 @@ pub(crate) struct Wanted {
     pub(super) settings: RequestSettings,
 }
 
-impl Wanted {
+impl Request {
     /// Checks a request. Nothing has been sent.
     pub(crate) fn new(
         cluster: &Cluster,
