@@ -47,7 +47,7 @@ pub(crate) use self::sides::{NotWon, settings};
 pub(crate) type Attempt = Shell<State>;
 
 /// What of an attempt can be read without its lock.
-pub(crate) struct Face {
+pub(crate) struct Unlocked {
     pub(crate) manager: Arc<Inner>,
     pub(crate) claim: Claim,
     /// How the claim is acquired.
@@ -146,7 +146,7 @@ impl Attempt {
 }
 
 impl Actor for State {
-    type Face = Face;
+    type Unlocked = Unlocked;
     type Command = Command;
     type GivenOn = Vec<Ticket>;
 
@@ -262,15 +262,15 @@ impl Actor for State {
         })
     }
 
-    fn is_given_up(face: &Face, tag: &Tag) -> bool {
-        let in_front = NodeSet::of_bits(face.given_up.load(Ordering::SeqCst));
+    fn is_given_up(unlocked: &Unlocked, tag: &Tag) -> bool {
+        let in_front = NodeSet::of_bits(unlocked.given_up.load(Ordering::SeqCst));
         in_front.contains(tag.node) && tag.kind != CallKind::Release
     }
 
-    fn note_queued(face: &Face, tag: &Tag, is_queued: bool, is_late: bool) {
+    fn note_queued(unlocked: &Unlocked, tag: &Tag, is_queued: bool, is_late: bool) {
         if tag.kind == CallKind::Release {
-            set_bit(&face.queued, tag.node, is_queued);
-            set_bit(&face.left_late, tag.node, is_late);
+            set_bit(&unlocked.queued, tag.node, is_queued);
+            set_bit(&unlocked.left_late, tag.node, is_late);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{Attempt, Command, Face, PublishedEnd, State};
+use super::{Attempt, Command, PublishedEnd, State, Unlocked};
 use crate::algorithm::attempt::{AttemptMachine, End, Loss, NodeSet, Released, RoundId, Settings};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::{Ttl, saturating_add};
@@ -78,7 +78,7 @@ impl Attempt {
         state: State,
         now: Instant,
     ) -> Option<Arc<Self>> {
-        let face = Face {
+        let unlocked = Unlocked {
             manager: Arc::clone(manager),
             claim,
             acquire,
@@ -91,10 +91,10 @@ impl Attempt {
         };
         if state.machine.has_ended() {
             // Its holder had it until now.
-            face.end.end(End::Released, now);
-            let _ = face.won.set((now, None));
+            unlocked.end.end(End::Released, now);
+            let _ = unlocked.won.set((now, None));
         }
-        Self::open(&manager.cluster, face, state, now)
+        Self::open(&manager.cluster, unlocked, state, now)
     }
 
     /// The result of the first round, once it is decided; `None` once the manager is closed. A win

@@ -38,7 +38,7 @@ use crate::telemetry;
 /// A machine with what its decisions leave behind.
 pub(crate) trait Actor: Send + Sized + 'static {
     /// What stands beside it, and can be read without its lock.
-    type Face: Send + Sync;
+    type Unlocked: Send + Sync;
     /// What its own side wants of it.
     type Command: Send;
     /// What others get of it, before tasks are woken.
@@ -64,9 +64,9 @@ pub(crate) trait Actor: Send + Sized + 'static {
         None
     }
     /// Whether the answer to this call is not awaited any more.
-    fn is_given_up(face: &Self::Face, tag: &Tag) -> bool;
+    fn is_given_up(unlocked: &Self::Unlocked, tag: &Tag) -> bool;
     /// See [`Answered::note_queued`].
-    fn note_queued(_: &Self::Face, _: &Tag, _is_queued: bool, _is_late: bool) {}
+    fn note_queued(_: &Self::Unlocked, _: &Tag, _is_queued: bool, _is_late: bool) {}
 }
 
 /// What happens to an actor.
@@ -80,7 +80,7 @@ pub(crate) enum Input<W> {
 
 /// One actor with its lock, its place among all that is not over, and its waiters.
 pub(crate) struct Shell<A: Actor> {
-    face: A::Face,
+    unlocked: A::Unlocked,
     cluster: Arc<Cluster>,
     pub(crate) slot: Slot,
     /// Nothing is left to await, and all calls are given up.
@@ -130,10 +130,10 @@ impl<A: Actor> Default for Effects<A> {
 }
 
 impl<A: Actor> Deref for Shell<A> {
-    type Target = A::Face;
+    type Target = A::Unlocked;
 
-    fn deref(&self) -> &A::Face {
-        &self.face
+    fn deref(&self) -> &A::Unlocked {
+        &self.unlocked
     }
 }
 
@@ -142,7 +142,7 @@ impl<A: Actor> Shell<A> {
     /// finds it there. `None` once the manager is drained or closed.
     pub(crate) fn open(
         cluster: &Arc<Cluster>,
-        face: A::Face,
+        unlocked: A::Unlocked,
         actor: A,
         now: Instant,
     ) -> Option<Arc<Self>> {
@@ -150,7 +150,7 @@ impl<A: Actor> Shell<A> {
         let room = LateLock::new(Room { actor, wakers, served });
         let shell = cluster.attempts.register(|slot| {
             Arc::new(Self {
-                face,
+                unlocked,
                 cluster: Arc::clone(cluster),
                 slot,
                 is_over,

@@ -44,7 +44,7 @@ pub(super) fn is_recent(at: Instant, now: Instant) -> bool {
 pub(crate) type RemoteWait = Shell<WaitState>;
 
 /// What of a wait can be read without its lock.
-pub(crate) struct Face {
+pub(crate) struct Unlocked {
     /// The key whose queue it is.
     key: Key,
     entry: Entry,
@@ -119,8 +119,8 @@ impl RemoteWait {
             is_over: false,
             expires: None,
         };
-        let face = Face { key, entry, watching: AtomicU32::new(0) };
-        Self::open(cluster, face, state, now)
+        let unlocked = Unlocked { key, entry, watching: AtomicU32::new(0) };
+        Self::open(cluster, unlocked, state, now)
     }
 
     /// Whether a gate has said who is in front, or that the lock is held.
@@ -171,7 +171,7 @@ impl RemoteWait {
 }
 
 impl Actor for WaitState {
-    type Face = Face;
+    type Unlocked = Unlocked;
     type Command = WaitInput;
     type GivenOn = ();
 
@@ -256,8 +256,8 @@ impl Actor for WaitState {
         asked.chain(held_back).chain(own).collect()
     }
 
-    fn is_given_up(face: &Face, tag: &Tag) -> bool {
-        let watching = face.watching.load(Ordering::SeqCst);
+    fn is_given_up(unlocked: &Unlocked, tag: &Tag) -> bool {
+        let watching = unlocked.watching.load(Ordering::SeqCst);
         tag.kind == CallKind::Watch && (watching == 0 || tag.number < watching)
     }
 }
