@@ -148,7 +148,7 @@ impl Attempt {
 impl Actor for State {
     type Unlocked = Unlocked;
     type Command = Command;
-    type GivenOn = Vec<Ticket>;
+    type HandedOver = Vec<Ticket>;
 
     fn handle(
         &mut self,
@@ -190,7 +190,7 @@ impl Actor for State {
                 attempt.end_lease(End::Detached, now);
                 self.machine.detach(now);
                 if matches!(attempt.end.ended(), Some((End::Detached, _))) {
-                    self.turn.end(&mut effects.given_on);
+                    self.turn.end(&mut effects.handed_over);
                 }
             }
             Input::Command(Command::Abandon) => {
@@ -237,7 +237,7 @@ impl Actor for State {
                 effects.tell(move |_| telemetry::held(is_held));
             }
         }
-        self.give_turn_on(attempt, now, effects);
+        self.hand_turn_over(attempt, now, effects);
         for node in self.machine.awaits_back().iter() {
             attempt.cluster().nodes.await_back(node, attempt.slot);
         }

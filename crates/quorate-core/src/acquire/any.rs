@@ -34,7 +34,7 @@ const FAST_ROUNDS: usize = 3;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future releases in the background what was acquired, and gives the tickets on.
+/// Dropping the future releases in the background what was acquired, and hands the tickets over.
 pub(super) async fn acquire(
     manager: &Arc<Inner>,
     request: &Request,
@@ -89,7 +89,7 @@ impl Choosing<'_> {
         }
     }
 
-    /// The undo of the lost round gives the turn on, and the request takes another one.
+    /// The undo of the lost round hands the turn over, and the request takes another one.
     fn leave_turn(&mut self) {
         let turn = take(&mut self.rounds.turn);
         if let Some(attempt) = &self.rounds.attempt {

@@ -9,7 +9,7 @@
 //!
 //! While an attempt runs, it has the tickets. A win ends the wait at the gate; one that is still
 //! valid when the request hears of it keeps them until its releases are on their way
-//! (`Turn::give_on` says when each goes on); a loss gives them back to the request, which stays the
+//! (`Turn::hand_over` says when each goes on); a loss gives them back to the request, which stays the
 //! first of its process.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::turns::tickets::{Inner, Ticket};
 ///
 /// # Cancel safety
 ///
-/// Dropping the future releases in the background what was acquired, and gives the tickets on: by
+/// Dropping the future releases in the background what was acquired, and hands the tickets over: by
 /// `Rounds::drop`, before the first round by `Ticket::drop`, while it is queued in this process by
 /// that of `Taking`. With the last task of this manager the wait at the gate ends.
 pub(super) async fn acquire(

@@ -99,7 +99,7 @@ impl<'a> Rounds<'a> {
         self.turn = Turn::with_capacity(self.request.keys.len());
         for key in &*self.request.keys {
             let ticket = self.take_ticket(key).await?;
-            if !self.turn.is_over() {
+            if !self.turn.is_empty() {
                 // The wait of a task that wanted this key first, and gave up. This one waits at its
                 // own first key.
                 ticket.cancel_wait();

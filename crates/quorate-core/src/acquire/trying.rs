@@ -15,7 +15,7 @@ use crate::turns::tickets::Inner;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future releases in the background what was acquired, and gives the tickets on.
+/// Dropping the future releases in the background what was acquired, and hands the tickets over.
 pub(super) async fn acquire(
     manager: &Arc<Inner>,
     request: &Request,

@@ -1,4 +1,4 @@
-//! What follows from an input: the end is published, results are told, tickets are given on.
+//! What follows from an input: the end is published, results are told, tickets are handed over.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -132,7 +132,7 @@ impl State {
     /// a lost one, or an expired win, it takes the turn back.
     pub(super) fn begin_releases(&mut self, attempt: &Attempt, now: Instant) -> bool {
         let is_result_to_come = !self.is_answered && !self.is_closed;
-        if self.turn.is_over() || is_result_to_come {
+        if self.turn.is_empty() || is_result_to_come {
             return false;
         }
         let times = (now, saturating_add(now, attempt.node_timeout));
@@ -140,8 +140,13 @@ impl State {
         true
     }
 
-    /// Gives the turn on once the releases have been handed to their nodes.
-    pub(super) fn give_turn_on(&mut self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
+    /// Hands the turn over once the releases have been handed to their nodes.
+    pub(super) fn hand_turn_over(
+        &mut self,
+        attempt: &Attempt,
+        now: Instant,
+        effects: &mut Effects,
+    ) {
         let is_over = self.machine.is_quiescent() || self.turn.due().is_some_and(|due| now >= due);
         if !(is_over || self.machine.is_releasing()) || !self.begin_releases(attempt, now) {
             return;
@@ -150,7 +155,7 @@ impl State {
         let Results { released, is_cleared, is_undone, .. } = self.told;
         let is_decided = released.is_some() || is_cleared || is_undone;
         let progress = Progress { is_ordered, is_decided, is_over };
-        self.turn.give_on(progress, now, &mut effects.given_on);
+        self.turn.hand_over(progress, now, &mut effects.handed_over);
     }
 
     /// What each node answered in the last round that was decided, or after it if that is a first

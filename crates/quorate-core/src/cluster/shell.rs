@@ -42,7 +42,7 @@ pub(crate) trait Actor: Send + Sized + 'static {
     /// What its own side wants of it.
     type Command: Send;
     /// What others get of it, before tasks are woken.
-    type GivenOn: Default;
+    type HandedOver: Default;
 
     /// Handles one input.
     fn handle(
@@ -103,8 +103,8 @@ pub(crate) struct Effects<A: Actor> {
     pub(crate) is_changed: bool,
     wakers: Wakers,
     pub(crate) wake: Wake,
-    /// Dropped, it is given on.
-    pub(crate) given_on: A::GivenOn,
+    /// Dropped, it is handed over.
+    pub(crate) handed_over: A::HandedOver,
     events: Vec<Event<A>>,
     is_over: bool,
 }
@@ -124,8 +124,8 @@ impl<A: Actor> Effects<A> {
 
 impl<A: Actor> Default for Effects<A> {
     fn default() -> Self {
-        let (is_changed, wakers, wake, given_on, events, is_over) = Default::default();
-        Self { is_changed, wakers, wake, given_on, events, is_over }
+        let (is_changed, wakers, wake, handed_over, events, is_over) = Default::default();
+        Self { is_changed, wakers, wake, handed_over, events, is_over }
     }
 }
 
@@ -266,7 +266,7 @@ impl<A: Actor> LateState for Room<A> {
     }
 
     fn perform(shell: &Arc<Shell<A>>, effects: Effects<A>) {
-        drop(effects.given_on);
+        drop(effects.handed_over);
         let attempts = &shell.cluster().attempts;
         attempts.wake(effects.wake);
         effects.wakers.wake();

@@ -173,7 +173,7 @@ impl RemoteWait {
 impl Actor for WaitState {
     type Unlocked = Unlocked;
     type Command = WaitInput;
-    type GivenOn = ();
+    type HandedOver = ();
 
     fn handle(
         &mut self,

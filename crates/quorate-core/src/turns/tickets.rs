@@ -1,7 +1,7 @@
 //! Turns inside a manager: a FIFO queue of tasks for each key, and one ticket.
 //!
 //! The task that has the [`Ticket`] of a key competes for it at the nodes. A ticket that is dropped
-//! is given on to the first task of the queue. A request for several keys takes their tickets in
+//! is handed over to the first task of the queue. A request for several keys takes their tickets in
 //! sorted order, one after the other, as nested locks do: so no circle of tasks can wait for each
 //! other.
 //!
@@ -9,7 +9,7 @@
 //! the reply to a release, and the wait between processes while a task of this manager competes for
 //! the key or is queued for it.
 //!
-//! An attempt carries the tickets of its request as a [`Turn`], which says when it gives them on.
+//! An attempt carries the tickets of its request as a [`Turn`], which says when it hands them over.
 //! The turn of a task that wants one of several names has a home ([`NameSet`]): its release
 //! concerns the queue of the set, and the gate of that.
 
@@ -82,7 +82,7 @@ struct Queues {
     is_closed: bool,
 }
 
-/// The right to compete for one key. Dropped, it is given on.
+/// The right to compete for one key. Dropped, it is handed over.
 pub(crate) struct Ticket {
     manager: Arc<Inner>,
     pub(crate) key: Key,
@@ -189,7 +189,7 @@ impl Inner {
     }
 
     /// The ticket comes back: to the first task, if any, or the queue is left to be forgotten.
-    fn give_on(&self, key: &Key) {
+    fn hand_over(&self, key: &Key) {
         let (mut next, mut choosers, mut unused) = (None, Vec::new(), None);
         {
             let mut state = self.lock();
@@ -347,7 +347,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.manager.give_on(&self.key);
+        self.manager.hand_over(&self.key);
     }
 }
 

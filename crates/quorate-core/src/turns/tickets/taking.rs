@@ -29,7 +29,7 @@ impl Inner {
 ///
 /// # Cancel safety
 ///
-/// Dropped, it leaves the queue, and gives on a ticket that it was given.
+/// Dropped, it leaves the queue, and hands over a ticket that it was given.
 pub(crate) struct Taking {
     manager: Arc<Inner>,
     key: Key,
@@ -131,7 +131,7 @@ impl Drop for Taking {
         drop(state);
         drop(gone);
         if is_given {
-            self.manager.give_on(&self.key);
+            self.manager.hand_over(&self.key);
         }
     }
 }

@@ -18,8 +18,8 @@ pub(crate) struct Turn {
     /// The queue that has the gate's word, and the key whose gate is asked, if not each ticket's
     /// own.
     home: Option<Arc<NameSet>>,
-    /// Since the releases have begun: when the tickets are given on at the latest.
-    given_on_at: Option<Instant>,
+    /// Since the releases have begun: when the tickets are handed over at the latest.
+    handed_over_at: Option<Instant>,
     /// The gates whose answer to the release is awaited, each with the key of the queue that hears
     /// their word.
     asked: Vec<(NodeId, Key)>,
@@ -60,21 +60,21 @@ impl Turn {
 
 /// The attempt.
 impl Turn {
-    /// Whether it has been given on.
-    pub(crate) const fn is_over(&self) -> bool {
+    /// Whether it has no ticket.
+    pub(crate) const fn is_empty(&self) -> bool {
         self.tickets.is_empty()
     }
 
     /// The request has left between two rounds: its last attempt takes the turn back.
     pub(crate) fn take_back(&mut self, turn: Self) {
-        if !turn.is_over() {
+        if !turn.is_empty() {
             *self = turn;
         }
     }
 
-    /// When the tickets are given on at the latest.
+    /// When the tickets are handed over at the latest.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.given_on_at.filter(|_| !self.is_over())
+        self.handed_over_at.filter(|_| !self.is_empty())
     }
 
     /// The releases of the attempt begin. Those of a lease ask the gates whether others wait: if a
@@ -83,12 +83,12 @@ impl Turn {
         &mut self,
         attempt: Slot,
         was_held: bool,
-        (now, given_on_at): (Instant, Instant),
+        (now, handed_over_at): (Instant, Instant),
     ) {
-        if self.given_on_at.is_some() {
+        if self.handed_over_at.is_some() {
             return;
         }
-        self.given_on_at = Some(given_on_at);
+        self.handed_over_at = Some(handed_over_at);
         for ticket in &self.tickets {
             let (manager, key) = (&ticket.manager, &ticket.key);
             let (queue, gate_key) = match &self.home {
@@ -110,8 +110,8 @@ impl Turn {
         is_asked.then(|| Arc::clone(keys))
     }
 
-    /// The release at a node has settled. What a gate has said is noted before a ticket is given on
-    /// for it, and also when all tickets are given on already.
+    /// The release at a node has settled. What a gate has said is noted before a ticket is handed over
+    /// for it, and also when all tickets are handed over already.
     pub(crate) fn note_released(
         &mut self,
         manager: &Inner,
@@ -126,20 +126,25 @@ impl Turn {
         }
     }
 
-    /// Gives on the tickets that may be given on before a node timeout has passed, once the
+    /// Hands over the tickets that may be handed over before a node timeout has passed, once the
     /// releases have been handed to all nodes:
     ///
-    /// | nodes | given on |
+    /// | nodes | handed over |
     /// |---|---|
     /// | ordered; no task here wants the key, or the gate has said that nobody waits | at once |
     /// | ordered | when the gate has answered the release; at once if it is not asked |
     /// | pool | when the release is decided, and the gate has answered |
-    pub(crate) fn give_on(&mut self, progress: Progress, now: Instant, given_on: &mut Vec<Ticket>) {
+    pub(crate) fn hand_over(
+        &mut self,
+        progress: Progress,
+        now: Instant,
+        handed_over: &mut Vec<Ticket>,
+    ) {
         if progress.is_over {
-            return self.end(given_on);
+            return self.end(handed_over);
         }
         let (asked, home) = (&self.asked, &self.home);
-        let is_given_on = |ticket: &mut Ticket| {
+        let is_handed_over = |ticket: &mut Ticket| {
             let queue = home.as_ref().map_or(&ticket.key, |home| &home.key);
             let is_awaited = asked.iter().any(|(_, asked)| asked == queue);
             match progress.is_ordered {
@@ -147,12 +152,12 @@ impl Turn {
                 false => !is_awaited && progress.is_decided,
             }
         };
-        given_on.extend(self.tickets.extract_if(.., is_given_on));
+        handed_over.extend(self.tickets.extract_if(.., is_handed_over));
     }
 
-    /// Gives all tickets on.
-    pub(crate) fn end(&mut self, given_on: &mut Vec<Ticket>) {
-        given_on.append(&mut self.tickets);
+    /// Hands all tickets over.
+    pub(crate) fn end(&mut self, handed_over: &mut Vec<Ticket>) {
+        handed_over.append(&mut self.tickets);
     }
 }
 
