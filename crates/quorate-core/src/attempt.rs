@@ -9,17 +9,17 @@
 //! nothing that must be polled. A late reply is handled like any other. After the end of the
 //! attempt it changes nothing.
 //!
-//! `sides` is what each side does with an attempt, `calls` the way of a call to its node and back,
-//! `follow` what follows from an input, `renewing` a lease that is extended in the background,
+//! `callers` is what each side does with an attempt, `calls` the way of a call to its node and back,
+//! `apply` what follows from an input, `renewing` a lease that is extended in the background,
 //! `risk` a valid lease in danger: a failed extension, a revoke.
 
+mod apply;
+mod callers;
 mod calls;
 mod end;
-mod follow;
 pub(crate) mod lease;
 mod renewing;
 mod risk;
-mod sides;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,8 +40,8 @@ use crate::seam::backend::{AcquireOptions, BackendError, CallKind, Claim, Holder
 use crate::telemetry;
 use crate::turns::tickets::{Inner, Ticket, Turn};
 
+pub(crate) use self::callers::{NotWon, settings};
 pub(crate) use self::end::PublishedEnd;
-pub(crate) use self::sides::{NotWon, settings};
 
 /// One token over all nodes, from its first acquire to its last release.
 pub(crate) type Attempt = Shell<State>;
@@ -202,7 +202,7 @@ impl Actor for State {
         }
     }
 
-    fn follow(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
+    fn apply(&mut self, attempt: &Arc<Attempt>, now: Instant, effects: &mut Effects) {
         // A look may have found the end before the machine has heard of it.
         let is_held = attempt.won.get().is_some() && !self.machine.has_ended();
         if is_held && attempt.end.ended().is_some() {

@@ -54,7 +54,7 @@ pub(crate) trait Actor: Send + Sized + 'static {
     );
     /// Carries out what the machine asks for, after each input. Calls [`Shell::note_over`] while
     /// nothing is left to await.
-    fn follow(&mut self, shell: &Arc<Shell<Self>>, now: Instant, effects: &mut Effects<Self>);
+    fn apply(&mut self, shell: &Arc<Shell<Self>>, now: Instant, effects: &mut Effects<Self>);
     /// When it is to be given the time.
     fn due(&self) -> Option<Instant>;
     /// The nodes where something is in flight or to be removed.
@@ -187,7 +187,7 @@ impl<A: Actor> Shell<A> {
     pub(crate) fn act<T>(self: &Arc<Self>, now: Instant, act: impl FnOnce(&mut A) -> T) -> T {
         self.room.with(self, |room, effects| {
             let result = act(&mut room.actor);
-            room.follow(self, now, effects);
+            room.apply(self, now, effects);
             result
         })
     }
@@ -222,8 +222,8 @@ impl<A: Actor> Shell<A> {
 
 impl<A: Actor> Room<A> {
     /// Carries out the decisions, and notifies the timekeeper of an earlier due time.
-    fn follow(&mut self, shell: &Arc<Shell<A>>, now: Instant, effects: &mut Effects<A>) {
-        self.actor.follow(shell, now, effects);
+    fn apply(&mut self, shell: &Arc<Shell<A>>, now: Instant, effects: &mut Effects<A>) {
+        self.actor.apply(shell, now, effects);
         if effects.is_changed {
             self.wakers.move_into(&mut effects.wakers);
         }
@@ -257,7 +257,7 @@ impl<A: Actor> LateState for Room<A> {
             effects.wake.merge(shell.cluster().attempts.tell_back(tag.node, await_back));
         }
         self.actor.handle(shell, input, now, effects);
-        self.follow(shell, now, effects);
+        self.apply(shell, now, effects);
         // Else the timekeeper would spin.
         debug_assert!(
             !is_time || self.actor.due().is_none_or(|due| due > now),

@@ -5,10 +5,10 @@
 //! one task gives up and the next one goes on there. Its REFRESH, WATCH and LEAVE are calls like
 //! all others, and their replies come here. The timekeeper gives it the time. The task that
 //! competes waits to be [`called`](RemoteWait::called) to its next attempt, with a timer of its
-//! own. `goal` is what is waited for, with the `watches` on which a push may come, and `follow`
+//! own. `goal` is what is waited for, with the `watches` on which a push may come, and `calls`
 //! carries out what the machine asks for.
 
-mod follow;
+mod calls;
 mod goal;
 mod watches;
 
@@ -205,7 +205,7 @@ impl Actor for WaitState {
         }
     }
 
-    fn follow(&mut self, wait: &Arc<RemoteWait>, now: Instant, effects: &mut Effects) {
+    fn apply(&mut self, wait: &Arc<RemoteWait>, now: Instant, effects: &mut Effects) {
         while let Some(action) = self.machine.poll_action() {
             match action {
                 WaitAction::Attempt => self.calls_to_attempt += 1,

@@ -54,7 +54,7 @@ struct World {
 
 impl World {
     /// Performs the actions of one input.
-    fn follow(&mut self, machine: &mut WaitMachine) {
+    fn apply(&mut self, machine: &mut WaitMachine) {
         let mut count = 0;
         while let Some(action) = machine.poll_action() {
             count += 1;
@@ -89,7 +89,7 @@ pub(super) fn run(random: &mut Random<'_>) {
     let own = entry(if is_polling { "p" } else { "me" });
     let mut machine = WaitMachine::begin(&gates, &own, NODE_TIMEOUT, random.one_in(2), now);
     let mut world = World { gates, joined: Vec::new(), is_polling, awaited: None };
-    world.follow(&mut machine);
+    world.apply(&mut machine);
     // When the machine last attempted or sent a refresh.
     let mut active = now;
     for _ in 0..200 {
@@ -123,7 +123,7 @@ pub(super) fn run(random: &mut Random<'_>) {
                 machine.handle_timeout(now);
             }
         }
-        world.follow(&mut machine);
+        world.apply(&mut machine);
         if matches!(world.awaited, Some(WaitAction::Attempt | WaitAction::Refresh(_))) {
             active = now;
         }
@@ -135,7 +135,7 @@ pub(super) fn run(random: &mut Random<'_>) {
     }
     world.awaited = None;
     machine.cancel();
-    world.follow(&mut machine);
+    world.apply(&mut machine);
     assert_eq!(world.joined, [], "a LEAVE for each queue that was joined");
     assert_eq!((machine.next_timeout(), world.awaited), (None, None));
 }
