@@ -28,7 +28,7 @@ pub(crate) use self::request::{Request, RequestSettings};
 use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::seam::backend::Mode;
-use crate::turns::tickets::Inner;
+use crate::turns::ManagerState;
 
 /// Acquires a lock.
 ///
@@ -38,7 +38,7 @@ use crate::turns::tickets::Inner;
 ///
 /// Dropping the future releases in the background what was acquired.
 pub(crate) async fn acquire(
-    manager: &Arc<Inner>,
+    manager: &Arc<ManagerState>,
     request: &Request,
 ) -> Result<Arc<Attempt>, LockError> {
     match (request.settings.mode, &request.set) {

@@ -38,7 +38,8 @@ use crate::error::QuorumFailure;
 use crate::resource::{Key, Label};
 use crate::seam::backend::{AcquireOptions, BackendError, CallKind, Claim, Holder, Tag};
 use crate::telemetry;
-use crate::turns::tickets::{Inner, Ticket, Turn};
+use crate::turns::ManagerState;
+use crate::turns::tickets::{Ticket, Turn};
 
 pub(crate) use self::callers::{NotWon, settings};
 pub(crate) use self::end::PublishedEnd;
@@ -48,7 +49,7 @@ pub(crate) type Attempt = Shell<State>;
 
 /// What of an attempt can be read without its lock.
 pub(crate) struct Unlocked {
-    pub(crate) manager: Arc<Inner>,
+    pub(crate) manager: Arc<ManagerState>,
     pub(crate) claim: Claim,
     /// How the claim is acquired.
     acquire: AcquireOptions,

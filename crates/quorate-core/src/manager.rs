@@ -23,7 +23,7 @@ use crate::manager::guard::LockGuard;
 use crate::manager::request::LockRequest;
 use crate::resource::{IntoResources, InvalidResource, Resources};
 use crate::seam::backend::LockBackend;
-use crate::turns::tickets::Inner;
+use crate::turns::ManagerState;
 
 /// Acquires locks on a fixed set of nodes. Cheap to clone.
 ///
@@ -43,7 +43,7 @@ use crate::turns::tickets::Inner;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LockManager {
-    inner: Arc<Inner>,
+    state: Arc<ManagerState>,
 }
 
 impl LockManager {
@@ -55,7 +55,7 @@ impl LockManager {
     }
 
     pub(crate) fn cluster(&self) -> &Arc<Cluster> {
-        &self.inner.cluster
+        &self.state.cluster
     }
 
     /// Acquires a lock on `resources`, waiting until it is free.
@@ -120,7 +120,7 @@ impl LockManager {
 
     /// A request for names that may be invalid.
     pub(crate) fn request(&self, resources: Result<Resources, InvalidResource>) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.inner), resources)
+        LockRequest::new(Arc::clone(&self.state), resources)
     }
 
     /// Acquires a lock on `resources` if no other client or task has it, and waits for no holder.
@@ -190,7 +190,7 @@ impl LockManager {
     ///
     /// Dropping the future leaves the lock as it was, though nodes may keep the keys for longer.
     pub async fn adopt(&self, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
-        adopt::adopt(&self.inner, record).await
+        adopt::adopt(&self.state, record).await
     }
 
     /// Releases a lock that another process has [detached](LockGuard::detach), without
@@ -210,7 +210,7 @@ impl LockManager {
     ///
     /// From the first poll on, the release goes on when the future is dropped.
     pub async fn release(&self, record: &DetachedLock) -> Result<(), ReleaseError> {
-        adopt::release(&self.inner, record).await
+        adopt::release(&self.state, record).await
     }
 
     /// The leases that this manager holds now. The order is not specified.
@@ -220,7 +220,7 @@ impl LockManager {
     /// mutex: no I/O.
     #[must_use]
     pub fn leases(&self) -> Vec<Lease> {
-        Attempt::all_held(&self.inner.cluster).map(Lease::new).collect()
+        Attempt::all_held(&self.state.cluster).map(Lease::new).collect()
     }
 
     /// Resolves when this manager is [drained](Self::drain) or [closed](Self::close): for tasks
@@ -246,7 +246,7 @@ impl LockManager {
     ///
     /// The future can be dropped at any time.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        Arc::clone(&self.inner.cluster.attempts).until_closed()
+        Arc::clone(&self.state.cluster.attempts).until_closed()
     }
 
     /// Acquires nothing from now on, waits until the leases that are held have ended, and closes.
@@ -290,7 +290,7 @@ impl LockManager {
     /// If the future is dropped, the manager goes on acquiring nothing, and no lease is ended. A
     /// second call waits again.
     pub async fn drain(&self, limit: Duration) -> CloseReport {
-        close::drain(&self.inner, limit).await
+        close::drain(&self.state, limit).await
     }
 
     /// Ends all leases, releases all locks, and returns when every node that answers is clean.
@@ -313,6 +313,6 @@ impl LockManager {
     /// The manager is closed from the first poll on. If the future is dropped, the releases go on
     /// in the background.
     pub async fn close(&self, limit: Duration) -> CloseReport {
-        close::close(&self.inner, limit).await
+        close::close(&self.state, limit).await
     }
 }

@@ -25,7 +25,8 @@ use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::resource::Key;
 use crate::turns::remote_wait::{Goal, RemoteWait};
-use crate::turns::tickets::{Inner, NameSet, Ticket, Turn};
+use crate::turns::ManagerState;
+use crate::turns::tickets::{NameSet, Ticket, Turn};
 
 /// How many rounds a request makes before it waits in the wait queue.
 const FAST_ROUNDS: usize = 3;
@@ -36,7 +37,7 @@ const FAST_ROUNDS: usize = 3;
 ///
 /// Dropping the future releases in the background what was acquired, and hands the tickets over.
 pub(super) async fn acquire(
-    manager: &Arc<Inner>,
+    manager: &Arc<ManagerState>,
     request: &Request,
     set: &Arc<NameSet>,
 ) -> Result<Arc<Attempt>, LockError> {

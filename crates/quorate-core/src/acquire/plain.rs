@@ -20,7 +20,8 @@ use super::request::Request;
 use super::rounds::{Round, Rounds};
 use crate::attempt::Attempt;
 use crate::error::LockError;
-use crate::turns::tickets::{Inner, Ticket};
+use crate::turns::ManagerState;
+use crate::turns::tickets::Ticket;
 
 /// Acquires the lock, before the deadline.
 ///
@@ -30,7 +31,7 @@ use crate::turns::tickets::{Inner, Ticket};
 /// `Rounds::drop`, before the first round by `Ticket::drop`, while it is queued in this process by
 /// that of `Taking`. With the last task of this manager the wait at the gate ends.
 pub(super) async fn acquire(
-    manager: &Arc<Inner>,
+    manager: &Arc<ManagerState>,
     request: &Request,
 ) -> Result<Arc<Attempt>, LockError> {
     let mut rounds = Rounds::new(manager, request);

@@ -12,7 +12,7 @@ use crate::attempt::Attempt;
 use crate::error::{Closed, LockError, Writer};
 use crate::seam::backend::Capabilities;
 use crate::turns::readers::Member;
-use crate::turns::tickets::Inner;
+use crate::turns::ManagerState;
 
 /// Acquires the lock together with other readers.
 ///
@@ -20,7 +20,7 @@ use crate::turns::tickets::Inner;
 ///
 /// Dropping the future releases in the background what was acquired.
 pub(super) async fn acquire(
-    manager: &Arc<Inner>,
+    manager: &Arc<ManagerState>,
     request: &Request,
 ) -> Result<Arc<Attempt>, LockError> {
     let mut rounds = Rounds::new(manager, request);
@@ -81,7 +81,7 @@ async fn wait_for_turn(
     let (manager, keys, now) = (rounds.manager, &rounds.request.keys, rounds.now());
     let others_wait = manager.waited_for(keys, now).is_some();
     *gave_way |= rounds.request.waits() && others_wait;
-    let has_to_wait = rounds.has_lost() || others_wait || manager.turns.readers.is_waiting(keys);
+    let has_to_wait = rounds.has_lost() || others_wait || manager.readers.is_waiting(keys);
     if rounds.request.waits() && has_to_wait {
         rounds.note_awaited();
         if rounds.await_in_time(wait_with_others(rounds, member)).await?.is_none() {
@@ -102,7 +102,7 @@ async fn wait_with_others(rounds: &Rounds<'_>, member: &mut Option<Member>) {
             None => {
                 let keys = &rounds.request.keys;
                 let home = manager.waited_for(keys, cluster.now()).unwrap_or(&keys[0]);
-                *member = manager.turns.readers.join(cluster, keys, home, rounds.node_timeout);
+                *member = manager.readers.join(cluster, keys, home, rounds.node_timeout);
             }
         }
         if let Some(member) = member {

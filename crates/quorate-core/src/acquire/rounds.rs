@@ -21,12 +21,13 @@ use crate::error::{Closed, LockError, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::Operation;
 use crate::turns::remote_wait::{Goal, RemoteWait};
-use crate::turns::tickets::{Inner, NoTicket, Ticket, Turn};
+use crate::turns::ManagerState;
+use crate::turns::tickets::{NoTicket, Ticket, Turn};
 
 /// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt
 /// gets the turn back, and releases (C5).
 pub(super) struct Rounds<'a> {
-    pub(super) manager: &'a Arc<Inner>,
+    pub(super) manager: &'a Arc<ManagerState>,
     pub(super) request: &'a Request,
     pub(super) node_timeout: Duration,
     /// Over while an attempt has it.
@@ -76,7 +77,7 @@ impl Drop for Rounds<'_> {
 }
 
 impl<'a> Rounds<'a> {
-    pub(super) fn new(manager: &'a Arc<Inner>, request: &'a Request) -> Self {
+    pub(super) fn new(manager: &'a Arc<ManagerState>, request: &'a Request) -> Self {
         let start = manager.cluster.now();
         Self {
             manager,

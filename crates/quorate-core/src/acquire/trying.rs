@@ -9,7 +9,7 @@ use super::request::Request;
 use super::rounds::{Round, Rounds};
 use crate::attempt::Attempt;
 use crate::error::LockError;
-use crate::turns::tickets::Inner;
+use crate::turns::ManagerState;
 
 /// Acquires the lock, if no other has it.
 ///
@@ -17,7 +17,7 @@ use crate::turns::tickets::Inner;
 ///
 /// Dropping the future releases in the background what was acquired, and hands the tickets over.
 pub(super) async fn acquire(
-    manager: &Arc<Inner>,
+    manager: &Arc<ManagerState>,
     request: &Request,
 ) -> Result<Arc<Attempt>, LockError> {
     let mut rounds = Rounds::new(manager, request);

@@ -14,7 +14,8 @@ use crate::cluster::attempts::Notice;
 use crate::cluster::shell::Input;
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
 use crate::seam::backend::{AcquireOptions, Capabilities, Claim, Mode};
-use crate::turns::tickets::{Inner, Turn};
+use crate::turns::ManagerState;
+use crate::turns::tickets::Turn;
 
 /// For how long beyond the ttl of the lock a mark that was not set is released.
 const CLEANUP: Duration = Duration::from_secs(60);
@@ -35,7 +36,7 @@ pub(crate) struct NotWon {
 impl Attempt {
     /// Begins to acquire on all nodes. `None` once the manager is drained or closed.
     pub(crate) fn begin(
-        manager: &Arc<Inner>,
+        manager: &Arc<ManagerState>,
         claim: Claim,
         (settings, acquire): (Settings, AcquireOptions),
         turn: Turn,
@@ -48,7 +49,7 @@ impl Attempt {
     /// Begins to extend on all nodes what another process has detached. After a failure nothing is
     /// released.
     pub(crate) fn adopt(
-        manager: &Arc<Inner>,
+        manager: &Arc<ManagerState>,
         claim: Claim,
         token: Option<FencingToken>,
         hold_limit: Option<Duration>,
@@ -61,7 +62,7 @@ impl Attempt {
 
     /// Releases a lock that another process detached. `None` once the manager is closed.
     pub(crate) fn release_detached(
-        manager: &Arc<Inner>,
+        manager: &Arc<ManagerState>,
         claim: Claim,
         token: Option<FencingToken>,
     ) -> Option<Arc<Self>> {
@@ -72,7 +73,7 @@ impl Attempt {
     }
 
     fn register(
-        manager: &Arc<Inner>,
+        manager: &Arc<ManagerState>,
         claim: Claim,
         acquire: AcquireOptions,
         state: State,

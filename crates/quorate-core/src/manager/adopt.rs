@@ -12,11 +12,11 @@ use crate::manager::detached::DetachedLock;
 use crate::manager::guard::LockGuard;
 use crate::seam::backend::{Capabilities, Mode};
 use crate::telemetry;
-use crate::turns::tickets::Inner;
+use crate::turns::ManagerState;
 
 /// See [`LockManager::adopt`](super::LockManager::adopt).
 pub(super) async fn adopt(
-    manager: &Arc<Inner>,
+    manager: &Arc<ManagerState>,
     record: &DetachedLock,
 ) -> Result<LockGuard, AdoptError> {
     let cluster = &manager.cluster;
@@ -30,7 +30,7 @@ pub(super) async fn adopt(
     result
 }
 
-async fn try_adopt(manager: &Arc<Inner>, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
+async fn try_adopt(manager: &Arc<ManagerState>, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
     let cluster = &manager.cluster;
     let ttl = cluster.config.parse_ttl(record.ttl()).map_err(InvalidRequest::from)?;
     if let Some(node) = cluster.nodes.lacking(Capabilities::SHARED)
@@ -62,7 +62,7 @@ async fn try_adopt(manager: &Arc<Inner>, record: &DetachedLock) -> Result<LockGu
 
 /// See [`LockManager::release`](super::LockManager::release).
 pub(super) async fn release(
-    manager: &Arc<Inner>,
+    manager: &Arc<ManagerState>,
     record: &DetachedLock,
 ) -> Result<(), ReleaseError> {
     let start = manager.cluster.now();

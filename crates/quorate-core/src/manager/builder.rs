@@ -15,7 +15,7 @@ use crate::resource::Label;
 use crate::seam::backend::{Capabilities, LockBackend, RestartGuard};
 use crate::seam::runtime::Runtime;
 use crate::telemetry;
-use crate::turns::tickets::Inner;
+use crate::turns::ManagerState;
 
 /// Sets up a [`LockManager`].
 ///
@@ -174,7 +174,7 @@ impl LockManagerBuilder {
         let node_timeout = self.config.default_node_timeout();
         let attempts = Attempts::new(Arc::clone(&runtime), node_timeout);
         let cluster = Cluster { config: self.config, runtime, nodes, attempts };
-        Ok(LockManager { inner: Inner::new(cluster) })
+        Ok(LockManager { state: ManagerState::new(cluster) })
     }
 }
 

@@ -14,7 +14,7 @@ use crate::attempt::Attempt;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Notice;
 use crate::cluster::nodes::Silence;
-use crate::turns::tickets::Inner;
+use crate::turns::ManagerState;
 
 /// What was left when a manager was closed.
 ///
@@ -76,7 +76,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 const MOST_CLOSING: Duration = Duration::from_secs(5);
 
 /// Waits until no lease is held, for `limit` at most, and closes.
-pub(super) async fn drain(manager: &Arc<Inner>, limit: Duration) -> CloseReport {
+pub(super) async fn drain(manager: &Arc<ManagerState>, limit: Duration) -> CloseReport {
     let cluster = &manager.cluster;
     let start = cluster.now();
     let deadline = saturating_add(start, limit);
@@ -97,7 +97,7 @@ pub(super) async fn drain(manager: &Arc<Inner>, limit: Duration) -> CloseReport 
     }
 }
 
-pub(super) async fn close(manager: &Arc<Inner>, limit: Duration) -> CloseReport {
+pub(super) async fn close(manager: &Arc<ManagerState>, limit: Duration) -> CloseReport {
     let cluster = &manager.cluster;
     let start = cluster.now();
     let deadline = saturating_add(start, limit);

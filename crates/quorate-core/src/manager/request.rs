@@ -13,7 +13,7 @@ use crate::resource::{IntoResources as _, InvalidResource, Key, Label, Resource,
 use crate::seam::backend::Mode;
 use crate::seam::runtime::BoxFuture;
 use crate::telemetry;
-use crate::turns::tickets::Inner;
+use crate::turns::ManagerState;
 
 /// A request for a lock. Created by [`LockManager::lock`](crate::LockManager::lock),
 /// [`read`](crate::LockManager::read), [`lock_any`](crate::LockManager::lock_any) and
@@ -34,13 +34,13 @@ use crate::turns::tickets::Inner;
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is awaited"]
 pub struct LockRequest {
-    manager: Arc<Inner>,
+    manager: Arc<ManagerState>,
     resources: Result<Resources, InvalidResource>,
     settings: RequestSettings,
 }
 
 impl LockRequest {
-    pub(crate) fn new(manager: Arc<Inner>, resources: Result<Resources, InvalidResource>) -> Self {
+    pub(crate) fn new(manager: Arc<ManagerState>, resources: Result<Resources, InvalidResource>) -> Self {
         let wait_limit = Some(manager.cluster.config.wait_timeout);
         Self {
             manager,

@@ -13,78 +13,26 @@
 //! The turn of a task that wants one of several names has a home ([`NameSet`]): its release
 //! concerns the queue of the set, and the gate of that.
 
-mod key_queue;
 mod set;
 mod taking;
 mod turn;
 
-use std::collections::VecDeque;
-use std::collections::hash_map::{Entry, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
-use std::{fmt, mem};
 
-use self::key_queue::{KeyQueue, Whereabouts};
 pub(crate) use self::set::NameSet;
 pub(crate) use self::turn::{Progress, Turn};
-use crate::cluster::Cluster;
 use crate::cluster::attempts::Slot;
 use crate::error::QuorumFailure;
 use crate::resource::{Key, Label};
-use crate::seam::runtime::lock;
-use crate::turns::readers::Readers;
+use crate::turns::ManagerState;
+use crate::turns::queues::{KeyQueue, Whereabouts};
 use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
-
-/// The root of a manager, which its requests and attempts share.
-pub(crate) struct Inner {
-    pub(crate) cluster: Arc<Cluster>,
-    pub(crate) turns: Turns,
-}
-
-/// The turns of this process.
-#[derive(Default)]
-pub(crate) struct Turns {
-    /// Readers take no ticket.
-    pub(crate) readers: Readers,
-    /// The queues of all keys that tasks of this manager have or want.
-    queues: Mutex<Queues>,
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.lock();
-        let is_used = |queue: &&KeyQueue| !matches!(queue.ticket, Whereabouts::Here);
-        let keys = state.queues.values().filter(is_used).count();
-        let tasks: usize = state.queues.values().map(|queue| queue.tasks.len()).sum();
-        drop(state);
-        let open = self.cluster.attempts.open().len();
-        f.debug_struct("Inner")
-            .field("keys", &keys)
-            .field("tasks", &tasks)
-            .field("open", &open)
-            .finish_non_exhaustive()
-    }
-}
-
-#[derive(Default)]
-struct Queues {
-    queues: HashMap<Key, KeyQueue>,
-    /// Queues that are kept for their memory, each until a time.
-    lingering: VecDeque<(Instant, Key)>,
-    /// The hash of a key that no task here wanted at a release, and when its gate was asked last,
-    /// or could have been. By a part of the hash.
-    asked: HashMap<u64, (u64, Option<Instant>)>,
-    /// The tasks that wait until one of these keys, in sorted order, is free here.
-    choosers: Vec<(Arc<[Key]>, Waker)>,
-    last_task: u64,
-    is_closed: bool,
-}
 
 /// The right to compete for one key. Dropped, it is handed over.
 pub(crate) struct Ticket {
-    manager: Arc<Inner>,
+    manager: Arc<ManagerState>,
     pub(crate) key: Key,
 }
 
@@ -97,11 +45,7 @@ pub(crate) enum NoTicket {
     Closed,
 }
 
-impl Inner {
-    pub(crate) fn new(cluster: Cluster) -> Arc<Self> {
-        Arc::new(Self { cluster: Arc::new(cluster), turns: Turns::default() })
-    }
-
+impl ManagerState {
     /// A gate has said whether other processes wait for `key`.
     pub(crate) fn note_word(&self, key: &Key, others_wait: bool, now: Instant) {
         let mut state = self.lock();
@@ -210,61 +154,6 @@ impl Inner {
         next.into_iter().chain(choosers).for_each(Waker::wake);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queues> {
-        lock(&self.turns.queues)
-    }
-}
-
-/// The interval at which a manager asks the gate of a key that it releases again and again, and no
-/// task here wants.
-const SELDOM: Duration = Duration::from_millis(100);
-
-/// How many keys are remembered for that.
-const PLACES: u64 = 1024;
-
-impl Queues {
-    /// Whether the gate of a key is asked that no task here wants: else a tight loop hears of
-    /// nobody. The first release does not ask.
-    fn asks_seldom(&mut self, key: &Key, now: Instant) -> bool {
-        // The same in each run, so that a simulated world can be played again.
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        let hash = hasher.finish();
-        let place = self.asked.entry(hash % PLACES).or_insert((0, None));
-        if place.1.is_some_and(|at| now.saturating_duration_since(at) < SELDOM) {
-            return false;
-        }
-        mem::replace(place, (hash, Some(now))).0 == hash
-    }
-
-    /// Nobody has or wants the ticket of `key`: its queue is forgotten, once it has nothing to
-    /// remember.
-    fn forget_in_time(&mut self, key: &Key) {
-        let Entry::Occupied(mut queue) = self.queues.entry(key.clone()) else { return };
-        match queue.get().remembers_until() {
-            Some(until) if !mem::replace(&mut queue.get_mut().is_lingering, true) => {
-                self.lingering.push_back((until, key.clone()));
-            }
-            Some(_) => {}
-            None => drop(queue.remove()),
-        }
-    }
-
-    /// Forgets queues that have nothing to remember any more.
-    fn sweep(&mut self, now: Instant) {
-        while self.lingering.front().is_some_and(|(until, _)| *until <= now) {
-            let Some((_, key)) = self.lingering.pop_front() else { return };
-            let Some(queue) = self.queues.get_mut(&key) else { continue };
-            queue.is_lingering = false;
-            if !matches!(queue.ticket, Whereabouts::Here) {
-                continue;
-            }
-            match queue.remembers_until() {
-                Some(until) if now < until => self.forget_in_time(&key),
-                _ => drop(self.queues.remove(&key)),
-            }
-        }
-    }
 }
 
 impl Ticket {
@@ -348,39 +237,5 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.manager.hand_over(&self.key);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::resource::Resource;
-    use crate::turns::remote_wait::RECENT;
-
-    /// Each queue is in the list of those to be forgotten at most once, and is put there again
-    /// after its next use.
-    #[test]
-    fn a_queue_is_forgotten_a_second_after_its_last_use() {
-        let start = Instant::now();
-        let [first, last] = [start + RECENT, start + RECENT * 3 / 2];
-        let key = Resource::new("r").map(|resource| Key::new(b"", &resource)).unwrap();
-        let mut state = Queues::default();
-        let word = Some((true, start + RECENT / 2));
-        let queue = KeyQueue { word, is_lingering: true, ..KeyQueue::default() };
-        state.queues.insert(key.clone(), queue);
-        state.lingering.push_back((first, key.clone()));
-        state.sweep(first);
-        assert_eq!(state.lingering, [(last, key.clone())], "it was used in between");
-        assert!(state.queues[&key].is_lingering);
-
-        // A task has the ticket when the time is over.
-        state.queues.get_mut(&key).unwrap().ticket = Whereabouts::Out;
-        state.sweep(last);
-        assert!(state.lingering.is_empty() && !state.queues[&key].is_lingering);
-
-        state.queues.get_mut(&key).unwrap().ticket = Whereabouts::Here;
-        state.lingering.push_back((last, key));
-        state.sweep(last);
-        assert!(state.lingering.is_empty() && state.queues.is_empty());
     }
 }

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use super::{Inner, KeyQueue, Queues, Ticket, Whereabouts};
+use super::Ticket;
 use crate::resource::Key;
+use crate::turns::ManagerState;
+use crate::turns::queues::{KeyQueue, Queues, Whereabouts};
 
 /// What the tasks that want one of the same keys have in common.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ impl NameSet {
     }
 }
 
-impl Inner {
+impl ManagerState {
     /// Takes the ticket of a key that is free here and was not `tried`: of the one that this manager
     /// had last, else of a random one.
     pub(crate) fn take_free_here(

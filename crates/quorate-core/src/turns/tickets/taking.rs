@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::{Inner, NoTicket, Ticket, Whereabouts};
+use super::{NoTicket, Ticket};
 use crate::resource::Key;
+use crate::turns::ManagerState;
+use crate::turns::queues::Whereabouts;
 
-impl Inner {
+impl ManagerState {
     /// Waits for the ticket of `key`.
     pub(crate) fn take(self: &Arc<Self>, key: Key, waits: bool, now: Instant) -> Taking {
         let manager = Arc::clone(self);
@@ -31,7 +33,7 @@ impl Inner {
 ///
 /// Dropped, it leaves the queue, and hands over a ticket that it was given.
 pub(crate) struct Taking {
-    manager: Arc<Inner>,
+    manager: Arc<ManagerState>,
     key: Key,
     waits: bool,
     /// The request has lost a round.

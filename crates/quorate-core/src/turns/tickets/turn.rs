@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Inner, NameSet, Ticket};
+use super::{NameSet, Ticket};
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::attempts::Slot;
 use crate::resource::Key;
 use crate::seam::backend::Waiters;
+use crate::turns::ManagerState;
 
 /// The right to compete at the nodes for the keys of a request.
 #[derive(Default)]
@@ -114,7 +115,7 @@ impl Turn {
     /// for it, and also when all tickets are handed over already.
     pub(crate) fn note_released(
         &mut self,
-        manager: &Inner,
+        manager: &ManagerState,
         node: NodeId,
         waiters: Waiters,
         now: Instant,
