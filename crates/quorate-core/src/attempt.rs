@@ -9,8 +9,8 @@
 //! nothing that must be polled. A late reply is handled like any other. After the end of the
 //! attempt it changes nothing.
 //!
-//! `callers` is what each side does with an attempt, `calls` the way of a call to its node and back,
-//! `apply` what follows from an input, `renewing` a lease that is extended in the background,
+//! `callers` is what each side does with an attempt, `calls` the way of a call to its node and
+//! back, `apply` what follows from an input, `renewing` a lease that is extended in the background,
 //! `risk` a valid lease in danger: a failed extension, a revoke.
 
 mod apply;

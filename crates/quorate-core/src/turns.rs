@@ -1,5 +1,5 @@
-//! The turns: between the tasks of a manager, and between processes. [`ManagerState`] is the root of
-//! a manager.
+//! The turns: between the tasks of a manager, and between processes. [`ManagerState`] is the root
+//! of a manager.
 
 mod queues;
 pub(crate) mod readers;

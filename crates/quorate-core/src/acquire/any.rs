@@ -24,8 +24,8 @@ use super::rounds::{Round, Rounds, in_time};
 use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::resource::Key;
-use crate::turns::remote_wait::{Goal, RemoteWait};
 use crate::turns::ManagerState;
+use crate::turns::remote_wait::{Goal, RemoteWait};
 use crate::turns::tickets::{NameSet, Ticket, Turn};
 
 /// How many rounds a request makes before it waits in the wait queue.

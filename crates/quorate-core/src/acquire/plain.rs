@@ -9,8 +9,8 @@
 //!
 //! While an attempt runs, it has the tickets. A win ends the wait at the gate; one that is still
 //! valid when the request hears of it keeps them until its releases are on their way
-//! (`Turn::hand_over` says when each goes on); a loss gives them back to the request, which stays the
-//! first of its process.
+//! (`Turn::hand_over` says when each goes on); a loss gives them back to the request, which stays
+//! the first of its process.
 
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@ use crate::algorithm::lease::saturating_add;
 use crate::attempt::Attempt;
 use crate::error::{Closed, LockError, Writer};
 use crate::seam::backend::Capabilities;
-use crate::turns::readers::Member;
 use crate::turns::ManagerState;
+use crate::turns::readers::Member;
 
 /// Acquires the lock together with other readers.
 ///

@@ -20,8 +20,8 @@ use crate::cluster::Cluster;
 use crate::error::{Closed, LockError, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::Operation;
-use crate::turns::remote_wait::{Goal, RemoteWait};
 use crate::turns::ManagerState;
+use crate::turns::remote_wait::{Goal, RemoteWait};
 use crate::turns::tickets::{NoTicket, Ticket, Turn};
 
 /// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt

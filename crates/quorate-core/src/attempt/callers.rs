@@ -137,8 +137,8 @@ impl Attempt {
         self.leave_with(Turn::default());
     }
 
-    /// The same for a request between two rounds. Its last attempt hands the turn over when the undo
-    /// allows it.
+    /// The same for a request between two rounds. Its last attempt hands the turn over when the
+    /// undo allows it.
     pub(crate) fn leave_with(self: &Arc<Self>, turn: Turn) {
         self.input(Command::Leave(turn));
     }

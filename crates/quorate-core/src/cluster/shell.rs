@@ -1,8 +1,8 @@
 //! The machine room of an attempt and of a wait between processes.
 //!
 //! Whatever happens to one of them is handled where it happens, by the thread on which it happens.
-//! A reply, a due time, a push and a command of its own side are one kind of thing, an [`Input`]. Each
-//! is handled by one function:
+//! A reply, a due time, a push and a command of its own side are one kind of thing, an [`Input`].
+//! Each is handled by one function:
 //!
 //! 1. lock the state (a reply never waits for it: if it is locked, the reply goes into a list, see
 //!    `late`);
@@ -166,7 +166,8 @@ impl<A: Actor> Shell<A> {
         &self.cluster
     }
 
-    /// Handles a command, or leaves it to the thread that has the lock. Never waits for that thread.
+    /// Handles a command, or leaves it to the thread that has the lock. Never waits for that
+    /// thread.
     pub(crate) fn input(self: &Arc<Self>, command: A::Command) {
         self.room.put(self, (Input::Command(command), self.cluster().now()));
     }

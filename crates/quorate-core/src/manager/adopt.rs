@@ -30,7 +30,10 @@ pub(super) async fn adopt(
     result
 }
 
-async fn try_adopt(manager: &Arc<ManagerState>, record: &DetachedLock) -> Result<LockGuard, AdoptError> {
+async fn try_adopt(
+    manager: &Arc<ManagerState>,
+    record: &DetachedLock,
+) -> Result<LockGuard, AdoptError> {
     let cluster = &manager.cluster;
     let ttl = cluster.config.parse_ttl(record.ttl()).map_err(InvalidRequest::from)?;
     if let Some(node) = cluster.nodes.lacking(Capabilities::SHARED)

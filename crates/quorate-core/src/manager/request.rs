@@ -40,7 +40,10 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    pub(crate) fn new(manager: Arc<ManagerState>, resources: Result<Resources, InvalidResource>) -> Self {
+    pub(crate) fn new(
+        manager: Arc<ManagerState>,
+        resources: Result<Resources, InvalidResource>,
+    ) -> Self {
         let wait_limit = Some(manager.cluster.config.wait_timeout);
         Self {
             manager,

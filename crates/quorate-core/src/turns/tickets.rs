@@ -153,7 +153,6 @@ impl ManagerState {
         }
         next.into_iter().chain(choosers).for_each(Waker::wake);
     }
-
 }
 
 impl Ticket {

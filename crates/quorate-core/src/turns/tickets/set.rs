@@ -2,8 +2,8 @@
 //!
 //! Such a task takes the ticket of its *set of names* first. It hands that ticket over when it has
 //! won a name, or has waited here for the ticket of one. So of one set, one task of this manager
-//! waits, here or at the gate. It takes only names that are *free here*: no task of this manager has
-//! or wants them alone. So a task that wants a name alone goes first.
+//! waits, here or at the gate. It takes only names that are *free here*: no task of this manager
+//! has or wants them alone. So a task that wants a name alone goes first.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ impl NameSet {
 }
 
 impl ManagerState {
-    /// Takes the ticket of a key that is free here and was not `tried`: of the one that this manager
-    /// had last, else of a random one.
+    /// Takes the ticket of a key that is free here and was not `tried`: of the one that this
+    /// manager had last, else of a random one.
     pub(crate) fn take_free_here(
         self: &Arc<Self>,
         keys: &[Key],

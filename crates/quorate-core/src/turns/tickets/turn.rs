@@ -111,8 +111,8 @@ impl Turn {
         is_asked.then(|| Arc::clone(keys))
     }
 
-    /// The release at a node has settled. What a gate has said is noted before a ticket is handed over
-    /// for it, and also when all tickets are handed over already.
+    /// The release at a node has settled. What a gate has said is noted before a ticket is handed
+    /// over for it, and also when all tickets are handed over already.
     pub(crate) fn note_released(
         &mut self,
         manager: &ManagerState,
