@@ -5,6 +5,7 @@ mod builder;
 mod close;
 pub(crate) mod detached;
 pub(crate) mod guard;
+mod mark;
 pub(crate) mod request;
 #[cfg(feature = "serde")]
 mod with_serde;
