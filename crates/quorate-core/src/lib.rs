@@ -28,11 +28,13 @@
 //! | 7 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `leases`, `close` |
 //! | 7 | [`manager/request`](LockRequest) | what a user asks for; awaited, it gives a guard |
 //! | 7 | [`manager/guard`](LockGuard) | the RAII value: releases on drop, or when asked to |
+//! | 7 | `manager/mark` | a lock that stays on the nodes after its work |
 //! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
 //! | 6 | `acquire` | a loop for each kind of request, over the rounds that all share |
 //! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it |
 //! | 5 | `attempt` | the life of one token; what an input means is decided by `algorithm/attempt` |
-//! | 4 | `turns/tickets` | a FIFO queue of tasks for each key; `Inner` is the root of a manager |
+//! | 4 | `turns` | `ManagerState`, the root of a manager |
+//! | 4 | `turns/tickets` | a FIFO queue of tasks for each key; `turns/queues` is their memory |
 //! | 4 | `turns/readers` | readers that wait: those of one lock share an entry |
 //! | 4 | `turns/remote_wait` | the wait between processes; `algorithm/wait` decides it |
 //! | 3 | `cluster/shell` | how an attempt or a wait takes an input, and what follows |
@@ -60,9 +62,9 @@
 //!   it ends an acquire that was dropped. `rounds/lost` is the error of a lost round, which waits
 //!   for its undo, `rounds/split` is for split votes without waiting, and `back_off` the jittered
 //!   pause where no node keeps a queue.
-//! - `attempt`: each reply, push, due time and wish is one input, handled at once. `calls` is what
+//! - `attempt`: each reply, push, due time and command is one input, handled at once. `calls` is what
 //!   it sends, and the replies, `end` is the end of the lease, seen and set without a mutex,
-//!   `follow` tells what has changed, `renewing` extends, and `risk` shows a failed extension or a
+//!   `apply` tells what has changed, `renewing` extends, and `risk` shows a failed extension or a
 //!   revoke.
 //! - `turns`: one ticket for each key, and for a set of names of which one is wanted. Readers take
 //!   no ticket. The wait between processes is until a push for the key that it watches, or a
