@@ -81,7 +81,8 @@ pub(crate) fn need(tool: &Cmd, package: &str) -> Outcome {
 const MOST_PACKAGES: usize = 60;
 
 /// Checks that the core without features needs no runtime and no client, that `quickstart` needs
-/// few packages, and that each crate is packed with its README and licences.
+/// few packages, that each crate is packed with its README and licences, and that docs.rs is told
+/// the features of each library.
 pub(crate) fn check() -> Outcome {
     let first =
         cargo(&["tree", "--locked", "--edges", "normal,build", "--prefix", "none"]).read()?;
@@ -95,7 +96,13 @@ pub(crate) fn check() -> Outcome {
     if let Some(name) = foreign(&tree) {
         return Err(format!("quorate-core without features depends on {name}"));
     }
-    for name in list("crates")?.iter().map(|path| stem(path)).filter(|name| name != "xtask") {
+    for folder in list("crates")?.iter().filter(|path| stem(path) != "xtask") {
+        let name = stem(folder);
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+        let is_library = folder.join("src/lib.rs").exists();
+        if is_library && !manifest.contains("\n[package.metadata.docs.rs]\n") {
+            return Err(format!("{name} says nothing to docs.rs"));
+        }
         let pack = ["package", "--list", "--allow-dirty", "--offline", "--package", &name];
         let packed = cargo(&pack).read()?;
         for file in ["README.md", "LICENSE-APACHE", "LICENSE-MIT"] {
