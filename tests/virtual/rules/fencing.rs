@@ -17,7 +17,6 @@ use crate::world::{MS, SECOND, Wall, World, failure_of};
 mod numbers;
 mod order;
 mod raising;
-mod storms;
 mod unable;
 
 const HOUR: u64 = 3_600_000_000;

@@ -3,7 +3,6 @@
 mod costs;
 mod hand_over;
 mod holders;
-mod limits;
 mod several;
 
 use std::collections::BTreeMap;

@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use quorate_core::backend::{Reply, Vote};
 use quorate_core::{LockError, LockGuard, LockRequest, Runtime};
 use quorate_memory::{Effect, Fault, Operation, Rule, Value};
 
-use crate::backends::{Begins, begin};
 use crate::waiting::processes::{Process, Scene};
 use crate::world::{MS, SECOND, World};
 
@@ -86,33 +84,6 @@ fn rw1_a_reader_gives_way_to_a_writer_that_waits() {
     assert_eq!(scene.keys(), <[&str; 0]>::default());
 }
 
-/// A refusal that has no place for the server id says nothing of the server: the node is asked again. One that says that
-/// there is no id is believed.
-#[test]
-fn rw1_a_refusal_without_a_server_id_makes_no_node_nameless() {
-    for (is_nameless, asked_each_time) in [(false, true), (true, false)] {
-        let (world, asks) = (World::complete(3), Arc::<AtomicUsize>::default());
-        let nodes = world.nodes.iter().map(|node| {
-            let asks = Arc::clone(&asks);
-            Begins::new(node, move |node, call, runtime| {
-                if call.claim().is_none() {
-                    return begin(node, call, runtime);
-                }
-                asks.fetch_add(call.asks_server().into(), Ordering::Relaxed);
-                let mut refusal = Reply::new(Vote::Refused);
-                refusal.is_nameless = is_nameless;
-                call.answer(Ok(refusal.into()));
-                Ok(())
-            })
-        });
-        let manager = world.over(nodes.collect::<Vec<_>>());
-        assert!(world.try_lock(&manager).unwrap_err().is_held());
-        assert!(asks.swap(0, Ordering::Relaxed) >= 3);
-        assert!(world.try_lock(&manager).unwrap_err().is_held());
-        assert_eq!(asks.load(Ordering::Relaxed) >= 3, asked_each_time);
-    }
-}
-
 /// For two ttls. What is there goes on and can be taken away, and nothing new is stored.
 #[test]
 fn rw4_readers_are_extended_while_the_nodes_are_full() {
@@ -183,63 +154,6 @@ fn rw1_the_answer_of_a_slow_gate_is_waited_for() {
     scene.forget_sent();
     assert!(scene.run(read(&second)).unwrap().is_valid());
     assert_eq!(scene.count(Operation::Queue), 0);
-}
-
-/// The gate has not answered yet when the manager is closed.
-#[test]
-fn a_read_that_is_closed_while_it_asks_for_writers_says_so() {
-    let scene = Scene::new(3);
-    let slow = Rule::new(Effect::Delay { least: MS, most: MS }).on(Operation::Acquire);
-    scene.nodes[asking::gate(&scene)].add_rule(slow);
-    let reader = scene.process();
-    let (locks, client) = (reader.locks.clone(), reader.client.clone());
-    reader.spawn(async move {
-        client.sleep_until(client.now() + 600 * Duration::from_micros(1)).await;
-        let _ = locks.close(SECOND).await;
-    });
-    let error = scene.run(reader.locks.read("r").no_wait()).unwrap_err();
-    assert!(error.is_closed(), "{error}");
-}
-
-/// In its first round a process takes another node for the gate.
-#[test]
-fn rw1_a_node_that_is_not_the_gate_is_not_heard() {
-    for (number, slowest) in (0..12).map(|number| (number / 2, 1 + number % 2)) {
-        let (scene, name) = (Scene::new(3), format!("r{number}"));
-        let [first, writer, second] = [(); 3].map(|()| scene.process());
-        let _reading = scene.run(first.locks.read(&*name).ttl(60 * SECOND)).unwrap();
-        let _written = writer.hold_once(&name, 50 * MS);
-        scene.advance(SECOND);
-        // The slowest node is given up after twice the round. It answers while the gate is asked.
-        for (place, slow) in [(slowest, 5), (3 - slowest, 1)] {
-            let slow = slow * 100 * Duration::from_micros(1);
-            let rule = Rule::new(Effect::Delay { least: slow, most: slow });
-            let node = (scene.gate(&name) + place) % 3;
-            scene.nodes[node].add_rule(rule.client(&second.client));
-        }
-        assert!(is_held(scene.run(second.locks.read(&*name).no_wait())), "{name}, {slowest}");
-    }
-}
-
-/// A reader that has its turn is not polled. Others of its process come after a writer.
-#[test]
-fn rw1_a_reader_that_comes_after_a_writer_joins_none_that_came_before() {
-    let scene = Scene::new(3);
-    let [holder, reader, writer] = [(); 3].map(|()| scene.process());
-    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
-    let mut unpolled = read(&reader).into_future().boxed();
-    let until = scene.sim.sleep(SECOND).boxed();
-    assert!(matches!(scene.run(select(unpolled.as_mut(), until)), Either::Right(_)));
-    assert_eq!(entries(&scene), 1);
-    scene.run(guard.release()).unwrap();
-    scene.advance(MS);
-    let _reading = scene.run(holder.locks.read("r").ttl(60 * SECOND)).unwrap();
-    let _written = writer.hold_once("r", MS);
-    scene.advance(SECOND);
-    let together = Arc::default();
-    read_once(&reader, MS, &together);
-    scene.advance(SECOND);
-    assert_eq!(together[1].load(Ordering::Relaxed), 0);
 }
 
 /// In the first round of a process as well.

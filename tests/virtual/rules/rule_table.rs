@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 mod tree;
-mod wrong;
 
 use tree::{Planted, Tree, code_of, known_codes};
 

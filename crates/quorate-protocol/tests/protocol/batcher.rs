@@ -229,15 +229,6 @@ async fn a_hung_node_keeps_nothing_of_calls_that_were_given_up() {
     assert_eq!(fake.keys(), ["0", "1", "2", "3", "kept"]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn one_forbidden_key_costs_no_other_call() {
-    let error = || Value::Error("NOPERM No permissions to access a key".into());
-    let (fake, node) = on(move |parts| (parts[1] == "secret").then(error));
-    let results = join_all(["a", "secret", "b"].map(|name| begin(&node, acquire(name)))).await;
-    assert!(results[0].is_ok() && is_lost(&results[1]) && results[2].is_ok());
-    assert_eq!((fake.batches(), fake.connects()), (vec![3], 1));
-}
-
 #[test]
 fn calls_are_answered_when_their_runtime_ends() {
     let (one, other) = (runtime(), runtime());

@@ -7,16 +7,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use quorate_core::backend::{CallReply, CallResult, Operation, Vote};
-use quorate_core::runtime::TokioRuntime;
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Dial as _, Limits, Push, RedisNode, SILENT, Value, exchange, handshake};
+use quorate_protocol::{Dial as _, Push, SILENT, Value, exchange, handshake};
 use tokio::time::{Instant, sleep};
 
 use crate::calls::{
     TICK, acquire, begin, commands, held, in_turn, is_lost, is_not_sent, key, on, pair, release,
     vote,
 };
-use crate::fake::Fake;
 
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
 
@@ -220,23 +218,6 @@ async fn a_connection_without_a_reply_within_the_limit_is_over() {
     assert_eq!(fake.connects(), 2);
 }
 
-/// Its timer for the time without calls is later than the limit.
-#[tokio::test(start_paused = true)]
-async fn a_short_reply_limit_holds_on_the_connection_for_watches_as_well() {
-    const SHORT: Duration = Duration::from_millis(500);
-    let fake = Fake::with(|_| None);
-    let mut limits = Limits::default();
-    limits.reply = SHORT;
-    let node = Arc::new(RedisNode::new(fake.clone(), TokioRuntime::new(), limits));
-    let watch = || Operation::Watch { key: key("k"), entry: None };
-    begin(&node, watch()).await.unwrap();
-    sleep(2 * SHORT).await;
-    fake.hold(true);
-    let start = Instant::now();
-    assert!(is_lost(&begin(&node, watch()).await));
-    assert_eq!(start.elapsed().as_millis(), SHORT.as_millis());
-}
-
 /// It was a primary when the connection was made. By now its address may lead to another server.
 #[tokio::test(start_paused = true)]
 async fn a_connection_to_a_server_that_has_become_a_replica_is_over() {
@@ -263,24 +244,6 @@ async fn a_connection_to_a_server_that_has_become_a_replica_is_over() {
     assert_eq!(vote(queued.await).unwrap(), Vote::Granted);
     assert_eq!(fake.connects(), 2);
     assert_eq!(fake.sent().last().unwrap().connection, 2);
-}
-
-/// The client says that its connection is closed, and never ends what was in flight.
-#[tokio::test(start_paused = true)]
-async fn what_is_in_flight_on_a_closed_connection_has_the_reply_limit() {
-    let (fake, node) = pair();
-    begin(&node, acquire("first")).await.unwrap();
-    fake.hold(true);
-    let start = Instant::now();
-    let lost = begin(&node, acquire("lost"));
-    sleep(TICK).await;
-    let kept = fake.close();
-    assert!(is_lost(&lost.await));
-    assert_eq!(start.elapsed().as_secs(), REPLY_LIMIT.as_secs());
-    fake.hold(false);
-    begin(&node, acquire("next")).await.unwrap();
-    assert_eq!(fake.connects(), 2);
-    drop(kept);
 }
 
 /// As the primary of a group that fails over: no reply will come, long before the reply limit.
@@ -313,17 +276,5 @@ async fn a_connection_on_which_pushes_come_is_not_over() {
     }
     fake.settle();
     assert_eq!(vote(call.await).unwrap(), Vote::Granted);
-    assert_eq!(fake.connects(), 1);
-}
-
-/// A node that is slow, and replies, keeps its connection.
-#[tokio::test(start_paused = true)]
-async fn a_connection_on_which_replies_come_is_not_over() {
-    let (fake, node) = held();
-    for call in in_turn(&node, 0..4, acquire).await {
-        sleep(REPLY_LIMIT - Duration::from_millis(100)).await;
-        fake.settle_one();
-        assert_eq!(vote(call.await).unwrap(), Vote::Granted);
-    }
     assert_eq!(fake.connects(), 1);
 }

@@ -165,11 +165,6 @@ impl Fake {
         (line.push)(Push::ConnectionLost);
     }
 
-    /// Closes the connection, and keeps what is in flight.
-    pub(crate) fn close(&self) -> impl Sized + use<> {
-        self.lock().lines.pop_last().unwrap()
-    }
-
     /// Ends the connection without a push that says so.
     pub(crate) fn end_silently(&self) {
         let (_, line) = self.lock().lines.pop_last().unwrap();

@@ -1,16 +1,13 @@
 //! The operations of a node over its connections: second steps, order, and the capabilities.
 
-use futures_util::future::join;
 use quorate_core::RestartGuard;
 use quorate_core::backend::{
-    AcquireOptions, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint, LockBackend,
-    Mode, Operation, ReleaseOptions, Vote, Waiters,
+    AcquireOptions, CallReply, Choice, Entry, ExtendOptions, FenceHint, Mode, Operation,
+    ReleaseOptions, Vote, Waiters,
 };
 use quorate_protocol::Value;
 
-use crate::calls::{
-    Node, TTL, acquire, begin, claim, commands, is_not_sent, key, on, pair, vote, voted,
-};
+use crate::calls::{Node, TTL, acquire, begin, claim, commands, is_not_sent, key, on, vote, voted};
 use crate::fake::Fake;
 
 /// A server that has lost its scripts until they are loaded again.
@@ -117,30 +114,4 @@ async fn a_reader_that_may_not_ask_is_sent_once() {
     assert_eq!(commands(&fake).len(), 1);
     let reply = voted(read().await).unwrap();
     assert_eq!((reply.vote, reply.waiters), (Vote::Granted, Waiters::Unknown));
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_vote_says_which_server_replied() {
-    let (_, node) = pair();
-    let claim = claim(&["k"]);
-    let acquired = node.acquire(&claim, AcquireOptions::default()).await.unwrap().server;
-    let extended = node.extend(&claim, ExtendOptions::default()).await.unwrap().server;
-    let released = node.release(&claim, ReleaseOptions::default()).await.unwrap().server;
-    let servers = [acquired, extended, released];
-    assert_eq!(servers.each_ref().map(Option::as_deref), [Some("abc"); 3]);
-    let told = begin(&node, Operation::ServerId).await;
-    assert!(matches!(told, Ok(CallReply::ServerId(Some(id))) if &*id == "abc"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_async_methods_send_nothing_before_their_first_poll() {
-    let (fake, node) = pair();
-    assert!(node.capabilities().contains(Capabilities::ORDERED | Capabilities::WATCH));
-    let (a, b) = (claim(&["a"]), claim(&["b"]));
-    let later = node.acquire(&a, AcquireOptions::default());
-    let first = node.acquire(&b, AcquireOptions::default());
-    let begun = begin(&node, acquire("begun"));
-    let (first, later) = join(first, later).await;
-    assert!(first.is_ok() && later.is_ok() && begun.await.is_ok());
-    assert_eq!(fake.keys(), ["begun", "b", "a"]);
 }

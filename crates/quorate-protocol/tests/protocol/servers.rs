@@ -116,20 +116,6 @@ async fn a_key_of_another_type_is_held_by_another_and_other_errors_say_nothing()
     }
 }
 
-/// It may be forbidden to this user only since the handshake.
-#[tokio::test(start_paused = true)]
-async fn a_compare_and_delete_that_is_refused_is_not_asked_again() {
-    let (fake, node) = on(|parts| match parts[0].as_str() {
-        "DELIFEQ" if is_probe(parts) => Some(Value::Int(0)),
-        "DELIFEQ" => error("NOPERM User joe has no permissions to run the 'delifeq' command"),
-        _ => None,
-    });
-    for _ in 0..3 {
-        assert_eq!(vote(begin(&node, release("k")).await).unwrap(), Vote::Granted);
-    }
-    assert_eq!(commands(&fake), ["DELIFEQ", "EVALSHA", "EVALSHA", "EVALSHA"]);
-}
-
 /// A nil that refuses would be a grant. A user who may not try it gets what the server says of itself.
 #[tokio::test(start_paused = true)]
 async fn q4_a_nil_grants_only_where_a_refusal_has_named_the_holder() {
@@ -252,41 +238,6 @@ async fn a_node_that_refuses_a_release_grants_nothing_until_it_is_proven_again()
         for operation in [acquire("l"), refused] {
             assert_eq!(vote(begin(&node, operation).await).unwrap(), Vote::Granted);
         }
-    }
-}
-
-/// The key of the questions is none of theirs, and that is no reason to refuse.
-#[tokio::test(start_paused = true)]
-async fn a_user_of_some_keys_is_served() {
-    for text in [
-        "NOPERM No permissions to access a key",
-        "NOPERM this user has no permissions to access one of the keys used as arguments",
-    ] {
-        let (fake, node) = on(move |parts| match parts[0].as_str() {
-            "DELIFEQ" | "EVAL" | "EVALSHA" if is_probe(parts) => error(text),
-            _ => None,
-        });
-        let claim = claim(&["k"]);
-        node.acquire(&claim, AcquireOptions::default()).await.unwrap();
-        node.release(&claim, ReleaseOptions::default()).await.unwrap();
-        node.extend(&claim, ExtendOptions::default()).await.unwrap();
-        assert_eq!(commands(&fake), ["SET", "DELIFEQ", "EVALSHA"]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_forbidden_info_is_no_server_id_and_is_asked_once() {
-    let (_, node) = server("", &["INFO"]);
-    let acquired = node.acquire(&claim(&["k"]), AcquireOptions::default()).await.unwrap();
-    let seen = (acquired.vote, acquired.server, acquired.is_nameless);
-    assert_eq!(seen, (Vote::Granted, None, true));
-    let asked = begin(&node, Operation::ServerId).await;
-    assert_eq!(asked.unwrap_err().kind(), BackendErrorKind::Permission);
-    assert!(begin(&node, Operation::ServerId).await.unwrap_err().is_not_sent());
-    // What belongs to a lease is asked again, so that a permission that is granted again is noticed.
-    let (_, node) = server("", &["SET"]);
-    for _ in 0..2 {
-        assert!(!begin(&node, acquire("k")).await.unwrap_err().is_not_sent());
     }
 }
 

@@ -249,26 +249,6 @@ async fn a5_a_shared_script_that_fails_is_sent_call_by_call() {
     }
 }
 
-/// A lack of the one kind says nothing of the other.
-#[tokio::test(start_paused = true)]
-async fn releases_share_a_script_where_extensions_cannot() {
-    let extends = |parts: &[String]| {
-        let count = claims(parts)?.len();
-        Some(parts.len() == 3 + parts[2].parse::<usize>().unwrap() + 3 * count)
-    };
-    let (fake, node) = on(move |parts| match extends(parts) {
-        Some(true) => Some(error("ERR ACL failure in script: User x may not")),
-        _ => None,
-    });
-    for _ in 0..2 {
-        all(&node, &["1 extend a", "2 extend b"]).await;
-        all(&node, &["1 release a", "2 release b"]).await;
-    }
-    let alone = ["script a", "script b"];
-    let expected = [&["shared a,b"], &alone[..], &["shared a,b"], &alone, &["shared a,b"]];
-    assert_eq!(shape(&fake), expected.concat());
-}
-
 /// It has no `PEXPIRE … GT`.
 #[tokio::test(start_paused = true)]
 async fn extensions_share_no_script_on_redis_6() {
@@ -337,23 +317,6 @@ async fn a_connection_that_ends_loses_all_calls_of_its_script() {
     assert!(join_all(calls).await.iter().all(is_lost));
     all(&node, &["9 acquire c"]).await[0].as_ref().unwrap();
     assert_eq!(shape(&fake), ["SET c", "shared a,b", "SET c"], "nothing is sent again");
-}
-
-/// The script has failed, and the connection ends: the calls leave over the next one.
-#[tokio::test(start_paused = true)]
-async fn calls_of_a_failed_script_outlive_their_connection() {
-    let (fake, node) = failing("NOSCRIPT No matching script.");
-    fake.hold(true);
-    let first = begin(&node, operation("9 acquire x"));
-    sleep(TICK).await;
-    let calls: Vec<_> =
-        ["1 release a", "2 release b"].iter().map(|text| begin(&node, operation(text))).collect();
-    sleep(TICK).await;
-    fake.end_after(2);
-    fake.hold(false);
-    first.await.unwrap();
-    assert!(join_all(calls).await.iter().all(Result::is_ok));
-    assert_eq!(fake.connects(), 2);
 }
 
 #[tokio::test(start_paused = true)]

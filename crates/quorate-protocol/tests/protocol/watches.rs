@@ -29,39 +29,6 @@ async fn a_watch_is_registered_before_the_key_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_push_is_about_its_key_or_about_all() {
-    let (fake, node) = pair();
-    for (push, told) in [
-        (Push::Key(b"a".to_vec()), [true, false]),
-        (Push::AllKeys, [true, true]),
-        (Push::ConnectionLost, [true, true]),
-    ] {
-        let mut changed = Vec::new();
-        for name in ["a", "b"] {
-            changed.push(Box::pin(watch(&node, name).await.unwrap().1.pushed()));
-        }
-        fake.push(push.clone());
-        let is_told = changed.iter_mut().map(|changed| changed.now_or_never().is_some());
-        assert_eq!(is_told.collect::<Vec<_>>(), told, "{push:?}");
-    }
-}
-
-/// A client that does not pass on the push of a flush would leave a waiter asleep.
-#[tokio::test(start_paused = true)]
-async fn a_flush_that_is_not_pushed_ends_a_watch_all_the_same() {
-    for misses_flushes in [true, false] {
-        let (fake, node) = pair();
-        fake.set(|state| state.misses_flushes = misses_flushes);
-        for _ in 0..3 {
-            let changed = watch(&node, "k").await.unwrap().1.pushed();
-            let told = timeout(Duration::from_secs(3), changed).await;
-            assert_eq!(told.is_ok(), misses_flushes);
-        }
-        assert_eq!(fake.connects(), 1);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn there_is_one_connection_for_commands_and_one_for_watches() {
     let (fake, node) = on(|parts| (parts[1] == "free").then_some(Value::Nil));
     let keys = ["a", "b", "c", "d"];

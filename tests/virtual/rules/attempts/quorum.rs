@@ -40,18 +40,6 @@ fn q1_a_quorum_of_the_configured_nodes_for_every_operation() {
 }
 
 #[test]
-fn q1_half_of_an_even_number_is_no_quorum() {
-    for count in [2, 4, 6] {
-        let world = World::new(count);
-        world.occupy(..count / 2);
-        let lost = world.try_lock(&world.manager());
-        assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
-        world.catch_up();
-        assert_eq!(world.keys_left(), count / 2, "only the other's keys are left");
-    }
-}
-
-#[test]
 fn q2_the_slowest_nodes_are_not_waited_for() {
     for fault in [Fault::Hung, Fault::Slow(3600 * SECOND), Fault::Late(3600 * SECOND)] {
         let world = World::new(5);
@@ -183,27 +171,6 @@ fn q6_an_alias_that_answers_after_the_win_is_a_failure_of_its_node() {
     let known = manager.readiness();
     let Some(Answer::Failed(error)) = known.nodes()[2].failure() else { panic!("{known}") };
     assert_eq!(error.kind(), BackendErrorKind::Identity);
-}
-
-/// Whichever two of the names they are.
-#[test]
-fn q6_any_two_names_of_one_server_are_found_and_named() {
-    for (first, second) in (1..5).flat_map(|second| (0..second).map(move |first| (first, second))) {
-        let world = World::in_order(4);
-        let mut servers = world.nodes.iter();
-        let mut nodes: Vec<Begins> = Vec::new();
-        for place in 0..5 {
-            let alias = (place == second).then(|| nodes[first].clone());
-            let node = alias.unwrap_or_else(|| Begins::new(servers.next().unwrap(), begin));
-            nodes.push(node.named(format!("name {place}")));
-        }
-        let manager = world.over(nodes);
-        let error = world.run(manager.lock("r").no_wait()).unwrap_err();
-        let named = format!("the nodes name {first} and name {second} are one server");
-        assert_eq!(error.to_string(), named);
-        world.advance(SECOND);
-        assert_eq!(world.keys_left(), 0);
-    }
 }
 
 /// The second name leads to the first server from now on, as after a fail-over. Replies name no server unasked.

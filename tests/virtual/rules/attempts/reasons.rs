@@ -4,11 +4,8 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use quorate_core::error::{Answer, Closed, NodeAnswer, QuorumFailure};
-use quorate_core::{
-    BackendError, BackendErrorKind, LeaseEnd, LockError, LockManager, LockRequest, ReleaseError,
-    WithError,
-};
+use quorate_core::error::{Answer, Closed, NodeAnswer};
+use quorate_core::{LeaseEnd, LockError, LockManager, LockRequest, ReleaseError};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
 use crate::waiting::processes::Scene;
@@ -192,24 +189,6 @@ fn a4_an_earlier_waiter_of_this_manager_in_the_way_is_held_and_the_first_one_say
     }
 }
 
-/// The guard is gone, and nothing is in the way but nodes that do not answer.
-#[test]
-fn a4_without_a_round_an_unanswered_release_is_unreachable_with_its_nodes() {
-    // Behind a release on ordered connections it makes a round, and waits as long for its undo (C8).
-    for (world, took) in World::kinds(3).into_iter().zip([100, 200, 200]) {
-        let manager = world.manager();
-        let held = world.lock(&manager);
-        world.catch_up();
-        world.inject(.., Fault::Hung);
-        drop(held);
-        let failure = failure_of(world.run(manager.lock("r").timeout(100 * MS)));
-        let is_silent = |node: &&NodeAnswer| matches!(node.answer, Answer::NoReply { .. });
-        assert_eq!(failure.nodes().iter().filter(is_silent).count(), 3, "{failure}");
-        assert!(!failure.is_local(), "{failure}");
-        assert_eq!(world.sim.elapsed(), took * MS);
-    }
-}
-
 /// Others wait, so the first thing that is sent is the question to the gate.
 #[test]
 fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
@@ -242,24 +221,6 @@ fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
         let is_unasked = |node: &NodeAnswer| matches!(node.answer, Answer::NotAsked);
         assert!(nodes.len() == 5 && nodes.iter().all(is_unasked), "{failed}");
     }
-}
-
-#[test]
-fn an_error_says_what_each_node_answered() {
-    let world = World::new(5);
-    for (at, fault) in [Fault::Dead, Fault::Hung, failing("LOADING")].into_iter().enumerate() {
-        world.inject(at..=at, fault);
-    }
-    world.occupy(3..4);
-    let manager = world.builder().node_timeout(70 * MS).build().unwrap();
-    assert_eq!(
-        world.try_lock(&manager).unwrap_err().to_string(),
-        "r: held by another client: 1 of 5 nodes granted, 3 needed; memory-1: connection refused; \
-         memory-3: LOADING; memory-4: refused; memory-2: no reply yet"
-    );
-    world.heal();
-    world.advance(SECOND);
-    assert_eq!(world.keys_left(), 1, "only the other client's");
 }
 
 /// Two of three nodes do not answer a release. No client holds the lock any more.
@@ -309,30 +270,6 @@ fn held_is_never_told_as_no_quorum() {
         let error = world.run(manager.lock("r").timeout(timeout)).unwrap_err();
         assert!(error.is_held(), "{error}");
     }
-}
-
-/// The error of a round in which the nodes failed in these ways.
-fn no_quorum(kinds: &[BackendErrorKind]) -> LockError {
-    let answer = |kind: &BackendErrorKind| {
-        NodeAnswer::new("node", Answer::Failed(BackendError::new(*kind, "reason")))
-    };
-    LockError::NoQuorum(QuorumFailure::new(kinds.iter().map(answer), MS))
-}
-
-#[test]
-fn a_retry_loop_can_tell_permanent_errors() {
-    use BackendErrorKind::{Auth, Connection, Loading, Permission};
-    assert!(no_quorum(&[Auth, Auth, Connection]).is_permanent());
-    assert!(no_quorum(&[Auth, Connection, Permission]).is_permanent());
-    assert!(!no_quorum(&[Auth, Connection, Loading]).is_permanent(), "two nodes may come back");
-    assert!(!no_quorum(&[Connection; 3]).is_permanent());
-    let (first, second) = ("a".to_owned(), "b".to_owned());
-    assert!(LockError::SameServer { first, second }.is_permanent());
-    let closed = LockError::from(Closed);
-    assert!(closed.is_closed() && closed.is_permanent());
-    assert!(!LockError::Held(QuorumFailure::default()).is_permanent());
-    let with: WithError = no_quorum(&[Auth; 3]).into();
-    assert!(with.is_permanent() && !with.is_closed());
 }
 
 /// Whatever libraries a service wraps its errors with.

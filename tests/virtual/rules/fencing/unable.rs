@@ -22,18 +22,3 @@ fn a_node_that_cannot_fence_is_a_typed_error_and_nothing_is_sent() {
     assert_eq!(world.sim.elapsed(), Duration::ZERO);
     assert!(world.run(manager.lock("r")).is_ok());
 }
-
-/// A record with a token is adopted by nodes that cannot count, too: the token is the record's.
-#[test]
-fn an_adopter_whose_nodes_cannot_fence_has_the_token_all_the_same() {
-    let world = World::new(3);
-    let guard = lock(&world, &world.manager());
-    let first = guard.fencing_token();
-    let record = guard.detach().unwrap();
-    let nodes = world.nodes.iter().map(Odd::new);
-    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
-    let adopted = world.run(manager.adopt(&record)).unwrap();
-    assert_eq!(adopted.fencing_token(), first);
-    release(&world, adopted);
-    assert_eq!(lock_keys_left(&world), 0);
-}

@@ -131,16 +131,3 @@ fn a_renewal_that_waits_for_others_until_the_last_third_is_a_risk() {
     world.advance(60 * SECOND);
     assert!(guards.iter().all(|guard| guard.is_valid() && !guard.is_at_risk()));
 }
-
-/// It is due in the last third of the validity, and waits for no other.
-#[test]
-fn a_renewal_that_is_in_flight_is_no_risk() {
-    let world = World::new(3);
-    let builder = world.builder().node_timeout(100 * MS).renew_interval(9 * SECOND);
-    let guard = world.run(builder.build().unwrap().lock("r").auto_renew()).unwrap();
-    world.inject(.., Fault::Late(20 * MS));
-    while world.log.count("extend") == 0 {
-        world.advance(MS);
-    }
-    assert!(guard.remaining() < 3 * SECOND && look(&world, &guard).is_none());
-}

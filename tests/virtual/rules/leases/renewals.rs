@@ -190,44 +190,6 @@ fn h7_at_most_1024_renewals_are_in_flight_and_the_next_begins_when_one_is_decide
     assert!(leases.iter().all(LockGuard::is_valid));
 }
 
-/// All guards go while as many renewals are in flight as may be. The next lease is renewed before its last third.
-#[test]
-fn h7_a_renewal_whose_lease_has_ended_makes_room_for_another() {
-    let world = World::new(1);
-    let manager = world.builder().ttl(30 * SECOND).node_timeout(8 * SECOND).build().unwrap();
-    let names = (0..1_100).map(|lease| format!("r:{lease}"));
-    let leases: Vec<LockGuard> =
-        names.map(|name| world.run(manager.lock(name).auto_renew()).unwrap()).collect();
-    let way = 3 * SECOND;
-    world.nodes[0].add_rule(Rule::new(Effect::Delay { least: way, most: way }));
-    world.advance(12 * SECOND);
-    assert_eq!(world.log.count("extend"), 1_024);
-    drop(leases);
-    world.advance(20 * SECOND);
-    let lease = world.run(manager.lock("r").auto_renew()).unwrap();
-    world.advance(15 * SECOND);
-    assert!(lease.remaining() > 15 * SECOND, "{:?}", lease.remaining());
-}
-
-/// At any moment, also while a renewal is in flight.
-#[test]
-fn h7_a_second_call_of_auto_renew_changes_nothing() {
-    let renewals = |calls_again: bool| {
-        let (world, guard) = World::new(3).held();
-        guard.auto_renew();
-        world.inject(.., Fault::Late(300 * MS));
-        let counts = (0..600).map(|_| {
-            if calls_again {
-                guard.auto_renew();
-            }
-            world.advance(100 * MS);
-            world.log.count("extend")
-        });
-        counts.collect::<Vec<_>>()
-    };
-    assert_eq!(renewals(true), renewals(false));
-}
-
 #[test]
 fn the_smallest_validity_does_not_spin() {
     let world = World::new(3);

@@ -163,22 +163,6 @@ fn a_check_names_each_problem_and_what_to_do() {
     assert!(problems(&check(&world, &manager)).contains(&kept_out.to_owned()));
 }
 
-#[test]
-fn a_check_finds_one_server_under_two_names() {
-    let world = World::complete(2);
-    let able = Capabilities::DESCRIBE | Capabilities::SERVER_ID;
-    let nodes = [(0, "one"), (0, "two"), (1, "three")];
-    let nodes = nodes.map(|(at, name)| Odd::new(&world.nodes[at]).able(able).named(name));
-    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
-    let seen = check(&world, &manager);
-    let expected = [
-        "one: the same server as two; configure each server once",
-        "two: the same server as one; configure each server once",
-    ];
-    assert_eq!(problems(&seen), expected);
-    assert!(seen.has_one_server_twice() && !seen.can_lock());
-}
-
 /// A node without a disk, whose server has just begun.
 #[derive(Debug)]
 struct Forgetful(MemoryNode);

@@ -248,18 +248,6 @@ fn a6_no_token_is_printed_anywhere() {
     }
 }
 
-#[test]
-fn a_manager_prints_how_much_it_has_to_do() {
-    let world = World::complete(3);
-    let manager = world.manager();
-    let guards = ["r", "s"].map(|name| world.run(manager.lock(name)).unwrap());
-    let waits = [(); 3].map(|()| world.begun(manager.lock("r")));
-    assert!(format!("{manager:?}").contains("keys: 2, tasks: 3, open: 2"), "{manager:?}");
-    drop((guards, waits));
-    world.advance(SECOND);
-    assert!(format!("{manager:?}").contains("keys: 0, tasks: 0, open: 0"), "{manager:?}");
-}
-
 /// As a log that only the leader writes. In a thread of its own: it would block for ever.
 /// Rule A1.
 #[test]

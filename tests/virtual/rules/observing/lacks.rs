@@ -9,9 +9,9 @@ use quorate_memory::{Fault, MemoryNode};
 use quorate_protocol::error_of_reply;
 use tracing::Level;
 
-use crate::backends::{Begins, Odd, begin};
+use crate::backends::{Begins, begin};
 use crate::telling::told;
-use crate::world::{HOUR, MS, SECOND, World};
+use crate::world::{MS, SECOND, World};
 
 /// How a node says that it cannot do something.
 #[derive(Clone, Copy, Debug)]
@@ -146,45 +146,4 @@ fn a_node_that_cannot_fence_or_keep_readers_answers() {
         drop((fenced, read));
         assert!(world.run(manager.close(SECOND)).is_clean(), "{lacks}, {how:?}");
     }
-}
-
-/// A look that is not sent hides no silence, either: the lock is held on a node that hangs since the extension.
-#[test]
-fn a_node_that_hangs_is_silent_whatever_it_lacks() {
-    for how in [How::Known, How::KnownLater] {
-        let world = World::complete(3);
-        let manager = process(&world, Capabilities::PUSH, how);
-        let first = world.lock(&manager);
-        world.advance(SECOND);
-        world.inject(..1, Fault::Hung);
-        let others: Vec<_> = (0..12)
-            .map(|at| {
-                // Each has its first look 100 ms later.
-                let guard = world.run(manager.lock(format!("other {at}"))).unwrap();
-                world.advance(50 * MS);
-                guard
-            })
-            .collect();
-        let answers: Vec<bool> =
-            manager.readiness().nodes().iter().map(|node| node.is_answering()).collect();
-        assert_eq!(answers, [false, true, true], "{how:?}");
-        drop((first, others));
-        let report = world.run(manager.close(HOUR));
-        assert_eq!(report.to_string(), "all released; memory-1 did not answer");
-    }
-}
-
-/// What the backend does not know it has not answered: a check counts the lock that it tries.
-#[test]
-fn a_node_with_three_methods_answers_a_check() {
-    let world = World::new(3);
-    let manager = world.over(world.nodes.iter().map(Odd::new));
-    assert!(!manager.readiness().has_quorum());
-    let check = world.run(manager.check());
-    assert!(check.has_quorum() && check.can_lock(), "{check}");
-    assert!(manager.readiness().has_quorum());
-    world.inject(..2, Fault::Hung);
-    let check = world.run(manager.check());
-    assert!(!check.has_quorum(), "{check}");
-    assert_eq!(manager.readiness().answering(), 1);
 }

@@ -2,15 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use futures_util::future::{Either, select};
 use quorate_core::backend::Claim;
 use quorate_core::{
     BackendError, BackendErrorKind, LockManager,
     operators::{NodeReadiness, Readiness},
 };
-use quorate_memory::{Effect, Fault, Rule};
+use quorate_memory::Fault;
 
 use crate::backends::{Begins, begin};
 use crate::telling::told;
@@ -64,36 +62,6 @@ fn a_node_answers_lately_by_its_latest_call() {
             is_known([true; 3]);
         }
     }
-}
-
-#[test]
-fn a_node_is_named_with_the_time_of_its_last_answer() {
-    let world = World::complete(3);
-    let manager = world.manager();
-    world.inject(2.., Fault::Dead);
-    lock(&world, &manager);
-    let last = |at: usize| manager.readiness().nodes()[at].last_answer();
-    assert_eq!([last(0), last(1), last(2)], [Some(SECOND), Some(SECOND), None]);
-    world.advance(HOUR);
-    assert_eq!(last(0), Some(HOUR + SECOND));
-    let names: Vec<String> =
-        manager.readiness().nodes().iter().map(|node| node.name().to_owned()).collect();
-    assert_eq!(names, ["memory-1", "memory-2", "memory-3"]);
-}
-
-/// A call may take up to a node timeout.
-#[test]
-fn a_call_in_flight_counts_after_a_node_timeout() {
-    let world = World::complete(3);
-    let manager = world.manager();
-    lock(&world, &manager);
-    world.inject(..1, Fault::Hung);
-    let guard = world.lock(&manager);
-    for (passed, is_answering) in [(Duration::ZERO, true), (499 * MS, true), (MS, false)] {
-        world.advance(passed);
-        assert_eq!(answering(&manager.readiness()), [is_answering, true, true], "{passed:?}");
-    }
-    drop(guard);
 }
 
 /// One call hangs, and the others are answered one after the other.
@@ -200,22 +168,6 @@ fn the_answers_to_an_operator_count() {
             let expected = ["node failing", "node recovered"].repeat(2);
             assert_eq!(changes, expected, "{place}, {fault:?}");
         }
-    }
-}
-
-#[test]
-fn a_question_that_is_dropped_says_nothing_of_a_node() {
-    let world = World::complete(3);
-    let manager = world.manager();
-    lock(&world, &manager);
-    world.nodes.iter().for_each(|node| node.add_rule(Rule::new(Effect::DropReply)));
-    for polled_for in [Duration::ZERO, 499 * MS] {
-        let inspection = Box::pin(manager.inspect("r"));
-        let asked = world.run(select(inspection, world.sim.sleep(polled_for)));
-        assert!(matches!(asked, Either::Right(_)));
-        drop(asked);
-        world.advance(MS);
-        assert_eq!(answering(&manager.readiness()), [true; 3]);
     }
 }
 

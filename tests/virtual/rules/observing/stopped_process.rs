@@ -59,21 +59,3 @@ fn a_stop_of_more_than_a_node_timeout_is_reported_once() {
         }
     }
 }
-
-#[test]
-fn each_stop_is_reported_and_a_manager_without_work_sees_none() {
-    let late = reported(|world, runtime, manager| {
-        let guard = world.run(manager.lock("r").auto_renew()).unwrap();
-        for seconds in 1..=3 {
-            world.advance(SECOND);
-            runtime.pause(seconds * SECOND);
-            world.advance(20 * SECOND);
-        }
-        assert!(guard.is_valid());
-        drop(guard);
-        world.advance(20 * SECOND);
-        runtime.pause(SECOND);
-        world.advance(20 * SECOND);
-    });
-    assert_eq!(late, ["1.0s", "2.0s", "3.0s"]);
-}

@@ -1,16 +1,14 @@
 //! S2: a free permit goes to a waiter.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::backend::{Capabilities, Operation as Called};
-use quorate_core::{BackendError, BackendErrorKind, LockGuard, LockManager};
-use quorate_memory::{Fault, Operation, Sim, Value};
+use quorate_core::LockGuard;
+use quorate_memory::{Fault, Operation, Sim};
 
 use super::{Board, hand_over, name_of};
-use crate::backends::{Begins, begin};
 use crate::waiting::processes::{Process, Quirk, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
 use crate::world::{HOUR, MS, SECOND, failing};
 
@@ -151,22 +149,6 @@ fn s2_a_cancelled_wait_delays_no_other_and_leaves_nothing() {
     }
 }
 
-/// An extension is a push for nothing, and ends the watch of its name. From then on all names are watched again.
-#[test]
-fn s2_a_name_that_was_extended_is_watched_again() {
-    for released in 0..3 {
-        let scene = Scene::new(3);
-        let (holder, waiter) = (scene.process(), scene.process());
-        let mut guards: Vec<_> = (0..3).map(|_| scene.run(holder.permit(3)).unwrap()).collect();
-        let waits = waiter.waits(3);
-        scene.advance(SECOND);
-        scene.run(guards[0].extend()).unwrap();
-        scene.advance(MS * 50);
-        let (_, took) = hand_over(&scene, guards.remove(released), &waits);
-        assert!(took <= 4 * ROUND_TRIP, "{released}: {took:?}");
-    }
-}
-
 /// The gate hangs. The waiter goes on at another one, and watches all names there.
 #[test]
 fn s2_all_names_are_watched_at_the_next_gate() {
@@ -181,64 +163,6 @@ fn s2_all_names_are_watched_at_the_next_gate() {
         let (_, took) = hand_over(&scene, guards.remove(released), &waits);
         assert!(took <= 4 * ROUND_TRIP, "{released}: {took:?}");
     }
-}
-
-/// One node keeps the queue. Its connection fails while the names are watched, one after the other.
-#[test]
-fn s2_a_watch_that_was_not_sent_hides_no_name() {
-    for (fails, released) in [(1, 0), (1, 2), (2, 0), (2, 2), (3, 1)] {
-        let scene = Scene::new(3);
-        let (holder, client) = (scene.process(), scene.sim.client(0));
-        let mut guards: Vec<_> = (0..3).map(|_| scene.run(holder.permit(3)).unwrap()).collect();
-        let watches = Arc::new(AtomicUsize::new(0));
-        let nodes = scene.nodes.iter().enumerate().map(|(at, node)| {
-            let lacks = Capabilities::QUEUE | Capabilities::WATCH;
-            let node = if at == 0 { node.clone() } else { node.without(lacks) };
-            let watches = Arc::clone(&watches);
-            Begins::new(&node.seen_by(&client), move |node, call, runtime| {
-                let is_watch = matches!(call.operation(), Called::Watch { .. });
-                if is_watch && watches.fetch_add(1, Ordering::Relaxed) + 1 == fails {
-                    return Err(call.not_sent(BackendError::new(BackendErrorKind::Other, "full")));
-                }
-                begin(node, call, runtime)
-            })
-        });
-        let locks = LockManager::builder(nodes).runtime(client.clone()).build().unwrap();
-        let waits = Process { client: client.clone(), locks }.waits(3);
-        scene.advance(4 * SECOND);
-        let (_, took) = hand_over(&scene, guards.remove(released), &waits);
-        assert!(took <= 4 * ROUND_TRIP, "watch {fails}, {released}: {took:?}");
-    }
-}
-
-/// No watch is sent to the gate. The waiter goes on at the next one, and does not give that up as well.
-#[test]
-fn s2_watches_that_were_not_sent_skip_one_gate() {
-    let scene = Scene::new(3);
-    let (holder, client) = (scene.process(), scene.sim.client(0));
-    let _guards: Vec<_> = (0..3).map(|_| scene.run(holder.permit(3)).unwrap()).collect();
-    let asked = Arc::<Mutex<Vec<usize>>>::default();
-    let nodes = scene.nodes.iter().enumerate().map(|(at, node)| {
-        let asked = Arc::clone(&asked);
-        Begins::new(&node.seen_by(&client), move |node, call, runtime| {
-            let mut asked = asked.lock().unwrap();
-            match call.operation() {
-                Called::Refresh { .. } => asked.push(at),
-                Called::Watch { .. } if asked[0] == at => {
-                    let error = BackendError::new(BackendErrorKind::Other, "full");
-                    return Err(call.not_sent(error));
-                }
-                _ => {}
-            }
-            drop(asked);
-            begin(node, call, runtime)
-        })
-    });
-    let locks = LockManager::builder(nodes).runtime(client.clone()).build().unwrap();
-    let _waits = Process { client: client.clone(), locks }.waits(3);
-    scene.advance(SECOND / 4);
-    let asked = asked.lock().unwrap();
-    assert!(asked.len() == 2 && asked[0] != asked[1], "{asked:?}");
 }
 
 /// The gate names permits that others hold on the other nodes. The free one is found all the same, also without a push.
@@ -259,25 +183,6 @@ fn s2_a_name_that_the_gate_takes_for_free_hides_no_other() {
         assert_eq!(had, name);
         assert!(took <= 4 * REFRESH + SECOND_LOOK, "{took:?}");
     }
-}
-
-/// Another program has keys that never expire at all names but one. They do not hide that one, also without a push.
-#[test]
-fn s2_a_key_without_a_ttl_takes_one_permit_and_no_other() {
-    let quirk = Quirk { loses_pushes: Arc::new(true.into()), ..Quirk::default() };
-    let scene = Scene::with(3, Sim::new(7), quirk);
-    let (holder, waiter) = (scene.process(), scene.process());
-    let guard = scene.run(holder.permit(16)).unwrap();
-    for name in (1..=16).map(|number| format!("p#{number}")) {
-        let others = scene.nodes.iter().filter(|_| name != name_of(&guard));
-        others.for_each(|node| node.put(&name, Value::String(b"other".to_vec())));
-    }
-    let waits = waiter.waits(16);
-    scene.advance(SECOND);
-    let name = name_of(&guard);
-    let (had, took) = hand_over(&scene, guard, &waits);
-    assert_eq!(had, name);
-    assert!(took <= REFRESH + SECOND_LOOK, "{took:?}");
 }
 
 /// A task that wants one name alone gives up after its release, without a push. Another task here takes that name.
@@ -303,23 +208,4 @@ fn s2_a_wait_for_a_name_ends_when_a_task_that_wants_any_has_it() {
         assert_eq!(any.lock().unwrap().as_ref().map(|(guard, _)| name_of(guard)).unwrap(), "p#1");
         assert!(scene.keys().iter().all(|key| !key.contains(':')), "{more}: {:?}", scene.keys());
     }
-}
-
-/// The waiting task has an entry at the gate. A task of its manager that waits for no holder wins a permit.
-#[test]
-fn s2_a_try_keeps_the_place_of_a_waiting_task() {
-    let scene = Scene::new(3);
-    let (holder, first, second) = (scene.process(), scene.process(), scene.process());
-    let [one, two] = [(); 2].map(|()| scene.run(holder.permit(2)).unwrap());
-    scene.quirk.loses_pushes.store(true, Ordering::Relaxed);
-    let first_waits = first.waits(2);
-    scene.advance(50 * MS);
-    let second_waits = second.waits(2);
-    scene.advance(SECOND);
-    scene.run(one.release()).unwrap();
-    let _tried = scene.run(first.permit(2).no_wait()).unwrap();
-    scene.quirk.loses_pushes.store(false, Ordering::Relaxed);
-    scene.advance(3 * SECOND);
-    hand_over(&scene, two, &first_waits);
-    assert!(second_waits.lock().unwrap().is_none());
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use quorate_core::LockRequest;
-use quorate_memory::{Effect, Fault, Operation, Rule, Value};
+use quorate_memory::{Effect, Fault, Rule, Value};
 
 use super::is_held;
 use crate::waiting::processes::{Process, Scene};
@@ -17,25 +17,6 @@ const LATE: Duration = Duration::from_micros(700);
 
 fn slow(process: &Process) -> Rule {
     Rule::new(Effect::Delay { least: LATE, most: LATE }).client(&process.client)
-}
-
-/// The gate answers last. The others are enough for a quorum.
-/// Rule RW1.
-#[test]
-fn a_new_process_asks_no_node_that_is_not_the_gate() {
-    for number in 0..24 {
-        let (scene, name) = (Scene::new(3), format!("r{number}"));
-        let [first, writer, second] = [(); 3].map(|()| scene.process());
-        let _reading = scene.run(first.locks.read(&*name).ttl(60 * SECOND)).unwrap();
-        let _written = writer.hold_once(&name, 50 * MS);
-        scene.advance(SECOND);
-        scene.nodes[scene.gate(&name)].add_rule(slow(&second));
-        assert!(is_held(scene.run(second.locks.read(&*name).no_wait())), "{name}");
-        assert!(scene.count(Operation::ServerId) > 0);
-        scene.forget_sent();
-        let _ = scene.run(second.locks.read(&*name).no_wait());
-        assert_eq!(scene.count(Operation::ServerId), 0, "the process knows all nodes");
-    }
 }
 
 /// The gate answers last. The others are enough for a refusal.
@@ -190,27 +171,5 @@ fn a_reader_that_gives_way_says_to_whom() {
             assert_eq!(error.failure().map(|failure| failure.is_local()), Some(is_local));
             assert_eq!(error.held_by(), None, "the queue has no labels");
         }
-    }
-}
-
-/// The queue has no labels, but a manager knows those of its own tasks: of the one that waits now.
-#[test]
-fn a_reader_that_gives_way_names_a_writer_of_its_own_manager() {
-    let scene = Scene::new(3);
-    let [first, second] = [(); 2].map(|()| scene.process());
-    let _reading = scene.run(first.locks.read("r").ttl(60 * SECOND)).unwrap();
-    for (label, timeout) in [("nightly", 3 * SECOND), ("web\"3", 60 * SECOND)] {
-        let request = first.locks.lock("r").label(label).timeout(timeout);
-        first.spawn(async move { assert!(is_held(request.await)) });
-    }
-    for (label, text) in [("nightly", r#""nightly""#), ("web\"3", r#""web\"3""#)] {
-        scene.advance(SECOND);
-        let held = |process: &Process| scene.run(process.locks.read("r").no_wait()).unwrap_err();
-        let error = held(&first);
-        assert_eq!(error.held_by(), Some(label));
-        let waits = "waits, and it waits for a lease of this manager";
-        assert_eq!(error.to_string(), format!("r: held: the writer {text} {waits}"));
-        assert_eq!(held(&second).held_by(), None, "the queue has no labels");
-        scene.advance(4 * SECOND);
     }
 }

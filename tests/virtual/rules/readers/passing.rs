@@ -1,16 +1,13 @@
 //! A writer waits, and readers come and go: how long it waits, and how many of them go first.
 
-use std::future::{IntoFuture, pending};
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures_util::future::select;
 use quorate_core::Runtime;
 use quorate_memory::{Effect, Rule, Sim};
 
 use super::read;
-use crate::waiting::processes::{Process, Quirk, ROUND_TRIP, Scene, from};
+use crate::waiting::processes::{Process, Quirk, Scene, from};
 use crate::world::{MS, SECOND};
 
 /// The longest hold of a reader.
@@ -104,34 +101,4 @@ fn a_writer_that_is_slow_is_not_passed() {
     scene.run(reading.release()).unwrap();
     scene.advance(SECOND);
     assert!(from(&written) < at, "the writer was first");
-}
-
-/// Both stand behind the same entry of the wait queue.
-#[test]
-fn a_reader_that_is_not_polled_blocks_no_other_reader_of_its_group() {
-    let scene = Scene::new(3);
-    let (holder, process) = (scene.process(), scene.process());
-    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
-    let (reader, log) = (process.clone(), Reads::default());
-    process.spawn(async move {
-        let request = read(&reader).into_future();
-        let while_polled = pin!(reader.client.sleep(50 * MS));
-        let unpolled = select(request, while_polled).await;
-        pending::<()>().await;
-        drop(unpolled);
-    });
-    scene.advance(100 * MS);
-    let (reader, reads) = (process.clone(), Arc::clone(&log));
-    process.spawn(async move {
-        let guard = read(&reader).await.unwrap();
-        reads.lock().unwrap().push(reader.client.now());
-        guard.release().await.unwrap();
-    });
-    // Before the next refresh, which would wake both.
-    scene.advance(20 * MS);
-    let free = holder.client.now();
-    scene.run(guard.release()).unwrap();
-    scene.advance(SECOND);
-    let from = log.lock().unwrap().first().map(|at| at.saturating_duration_since(free));
-    assert!(from.is_some_and(|idle| idle <= 3 * ROUND_TRIP), "{from:?}");
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
-use quorate_core::backend::{Capabilities, Operation as Asked};
+use quorate_core::backend::Capabilities;
 use quorate_core::{
     AdoptError, DetachedLock, InvalidRequest, LockError, LockManager, LockRequest,
     operators::{KeyState, LockState},
@@ -11,7 +11,6 @@ use quorate_core::{
 use quorate_memory::{Effect, MemoryNode, Operation, Rule, Value};
 
 use super::{is_held, read};
-use crate::backends::{Begins, begin};
 use crate::waiting::processes::Scene;
 use crate::world::{HOUR, MS, SECOND, World};
 
@@ -220,34 +219,6 @@ fn a_reader_is_refused_what_it_cannot_have_before_anything_is_sent() {
     let error = lacking.run(manager.adopt(&record)).unwrap_err();
     assert!(matches!(error, AdoptError::Invalid(InvalidRequest::Readers { .. })), "{error}");
     assert_eq!(lacking.log.calls().len(), calls);
-}
-
-/// Each node says with its vote whether a writer waits.
-#[test]
-fn a_free_lock_costs_a_reader_no_more_than_a_lock() {
-    let world = World::complete(3);
-    let asked = Arc::<Mutex<Vec<&str>>>::default();
-    let spies = world.nodes.iter().map(|node| {
-        let asked = Arc::clone(&asked);
-        Begins::new(node, move |node, call, runtime| {
-            asked.lock().unwrap().push(match call.operation() {
-                Asked::Acquire(..) => "acquire",
-                _ => "other",
-            });
-            begin(node, call, runtime)
-        })
-    });
-    let manager = world.over(spies.collect::<Vec<_>>());
-    // The process learns which server each node is.
-    drop(world.run(manager.read("q").no_wait()).unwrap());
-    world.advance(SECOND);
-    asked.lock().unwrap().clear();
-    drop(world.run(manager.read("r").no_wait()).unwrap());
-    let calls = std::mem::take(&mut *asked.lock().unwrap());
-    world.advance(SECOND);
-    drop(world.run(manager.lock("s")).unwrap());
-    assert_eq!(calls, *asked.lock().unwrap());
-    assert_eq!(calls, [["acquire"; 3], ["other"; 3]].concat());
 }
 
 /// Many readers and writers, on nodes without a wait queue as well: each gets its turn, and nothing is left.

@@ -3,7 +3,7 @@
 use std::future::{IntoFuture, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -28,19 +28,6 @@ fn a_lease_is_renewed_though_the_runtime_that_renewed_it_has_ended() {
         assert!(guard.is_valid());
         assert_eq!(world.holders("r"), 3);
     }
-}
-
-/// The timekeeper is there for a second more. Where nothing is due, no other runtime has to run it.
-#[test]
-fn a_runtime_that_ends_without_work_leaves_no_task_to_another_one() {
-    let world = World::complete(3);
-    let runtime = Paused::new(&world.sim);
-    let manager = world.builder().runtime(runtime.clone()).build().unwrap();
-    world.run(world.lock(&manager).release()).unwrap();
-    world.advance(100 * MS);
-    assert!(runtime.end() > 0);
-    world.advance(100 * MS);
-    assert_eq!(runtime.end(), 0);
 }
 
 #[test]
@@ -179,22 +166,6 @@ fn a_manager_without_guards_is_dropped_with_its_nodes() {
         }
         assert_eq!(Arc::strong_count(&alive), 1, "its nodes are still there");
     }
-}
-
-/// A task looks at the end of a lease again and again, each time with another future.
-#[test]
-fn a_future_that_is_dropped_keeps_no_task_alive() {
-    struct Task;
-    impl Wake for Task {
-        fn wake(self: Arc<Self>) {}
-    }
-    let (_world, guard) = World::complete(3).held();
-    let task = Arc::new(Task);
-    let waker = Waker::from(Arc::clone(&task));
-    let mut lost = guard.lost().boxed();
-    assert!(lost.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
-    drop((waker, lost));
-    assert_eq!(Arc::strong_count(&task), 1);
 }
 
 /// Tokio's paused clock drives locks, too: half a minute of waiting takes no time.

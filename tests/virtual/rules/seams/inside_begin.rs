@@ -1,19 +1,12 @@
 //! Backends that answer, drop, look or panic inside `begin`: the attempt takes all of it.
 
-use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
 use std::thread;
-use std::time::Instant;
 
 use futures_util::FutureExt;
-use quorate_core::backend::{
-    BackendErrorKind, Call, CallResult, Capabilities, NotSent, Operation, ask,
-};
-use quorate_core::runtime::{BoxFuture, EntropyError};
-use quorate_core::{BackendError, ExtendError, Lease, LockBackend, LockManager, Runtime};
-use quorate_memory::{MemoryNode, Sim};
+use quorate_core::backend::{Call, CallResult, Capabilities, NotSent, Operation, ask};
+use quorate_core::{ExtendError, Lease, LockManager, Runtime};
+use quorate_memory::MemoryNode;
 
 use crate::backends::{Begins, Odd, begin};
 use crate::world::{MS, SECOND, World, failure_of};
@@ -81,78 +74,6 @@ fn a_backend_may_answer_inside_begin() {
         });
         use_it(&world, &manager);
     }
-}
-
-/// A runtime that notes whether one of its tasks is woken while a backend answers.
-#[derive(Clone, Debug)]
-struct Notes {
-    sim: Sim,
-    answers: Arc<AtomicBool>,
-    is_woken: Arc<AtomicBool>,
-}
-
-struct Noted(Notes, Waker);
-
-impl Wake for Noted {
-    fn wake(self: Arc<Self>) {
-        let Self(notes, task) = &*self;
-        notes.is_woken.fetch_or(notes.answers.load(Ordering::Relaxed), Ordering::Relaxed);
-        task.wake_by_ref();
-    }
-}
-
-impl Runtime for Notes {
-    fn now(&self) -> Instant {
-        self.sim.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        self.sim.sleep_until(deadline)
-    }
-
-    fn spawn(&self, mut task: BoxFuture<'static, ()>) {
-        let notes = self.clone();
-        self.sim.spawn(Box::pin(poll_fn(move |context| {
-            let noted = Noted(notes.clone(), context.waker().clone());
-            task.poll_unpin(&mut Context::from_waker(&Waker::from(Arc::new(noted))))
-        })));
-    }
-
-    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
-        self.sim.fill_random(bytes)
-    }
-}
-
-/// The mutex of the attempt is held there, and to wake a task is foreign code. Here the timekeeper has to notify a
-/// lock whose release failed that the node is back.
-#[test]
-fn an_answer_inside_begin_wakes_no_task_there() {
-    let world = World::in_order(3);
-    let [answers, is_woken, is_down]: [Arc<AtomicBool>; 3] = Default::default();
-    let notes = Notes { sim: world.sim.clone(), answers, is_woken };
-    let nodes = world.nodes.iter().enumerate().map(|(at, node)| {
-        let (answers, is_down) = (Arc::clone(&notes.answers), Arc::clone(&is_down));
-        Begins::new(node, move |node, call, runtime| {
-            let is_lost = at == 0 && is_down.load(Ordering::Relaxed);
-            let lost = || Err(BackendError::new(BackendErrorKind::Connection, "down"));
-            let result = if is_lost { lost() } else { result(node, &call, runtime) };
-            answers.store(true, Ordering::Relaxed);
-            call.answer(result);
-            answers.store(false, Ordering::Relaxed);
-            Ok(())
-        })
-    });
-    let manager = LockManager::builder(nodes).runtime(notes.clone()).build().unwrap();
-    let guard = world.lock(&manager);
-    is_down.store(true, Ordering::Relaxed);
-    world.run(guard.release()).unwrap();
-    world.catch_up();
-    is_down.store(false, Ordering::Relaxed);
-    assert_eq!(world.keys_left(), 1);
-    drop(world.run(manager.lock("other")).unwrap());
-    world.catch_up();
-    assert_eq!(world.keys_left(), 0, "it was told");
-    assert!(!notes.is_woken.load(Ordering::Relaxed));
 }
 
 /// C6: the node may have executed it, so it is released there, and asked again until it answers.
@@ -277,64 +198,4 @@ fn a_backend_that_panics_fails_alone() {
         let left: Vec<usize> = world.nodes.iter().map(|node| node.keys().len()).collect();
         assert_eq!(left, [usize::from(on == "release"), 0, 0], "{on}");
     }
-}
-
-/// What a node lacks, or fails at, is said of that node.
-#[test]
-fn a_backend_that_cannot_look_or_revoke_affects_no_other() {
-    let world = World::complete(5);
-    let panics = Odd::new(&world.nodes[1]).able(Capabilities::INSPECT | Capabilities::DESCRIBE);
-    let panics = panics.noting(|method| {
-        assert!(!["inspect", "describe"].contains(&method), "on purpose");
-    });
-    let mut nodes: Vec<Arc<dyn LockBackend>> =
-        vec![Arc::new(Odd::new(&world.nodes[0])), Arc::new(panics)];
-    nodes.extend(world.nodes[2..].iter().map(|node| Arc::new(node.clone()) as _));
-    let manager = world.over(nodes);
-    let _guard = world.lock(&manager);
-    assert_eq!(
-        world.run(manager.inspect("r")).unwrap().to_string(),
-        "held on 3 of 5 nodes, 3 needed, 10.0s left; node 1: this node lacks the operation; \
-         node 2: the backend panicked"
-    );
-    let told = world.run(manager.check());
-    let told: Vec<_> = told.problems().map(|(node, it)| format!("{}: {it}", node.name)).collect();
-    assert_eq!(told[0], "node 1: this node lacks the operation");
-    assert!(told.contains(&"node 2: the backend panicked".to_owned()), "{told:?}");
-    assert!(!told.iter().any(|problem| problem.starts_with("memory-")), "{told:?}");
-    assert_eq!(
-        world.run(manager.revoke("r")).unwrap().to_string(),
-        "revoked: done on 3 of 5 nodes, 3 needed, free in 10.0s; \
-         node 1: this node lacks the operation; node 2: this node lacks the operation"
-    );
-}
-
-/// Whichever name is waited for.
-#[test]
-fn nodes_without_a_wait_queue_are_sent_no_call_of_one() {
-    let world = World::complete(3);
-    let asked: Arc<Mutex<[usize; 3]>> = Arc::default();
-    let nodes = world.nodes.iter().enumerate().map(|(at, node)| {
-        let (asked, queues) = (Arc::clone(&asked), at == 2);
-        let able = if queues { node.capabilities() } else { node.without_queue().capabilities() };
-        let spy = Begins::new(node, move |node, call, runtime| {
-            let is_of_a_queue = match call.operation() {
-                Operation::Leave { .. } | Operation::Refresh { .. } => true,
-                Operation::Release(_, options) => options.asks.is_some(),
-                _ => false,
-            };
-            asked.lock().unwrap()[at] += usize::from(is_of_a_queue);
-            begin(node, call, runtime)
-        });
-        spy.able(able)
-    });
-    let nodes: Vec<Begins> = nodes.collect();
-    let (holder, waiter) = (world.over(nodes.clone()), world.over(nodes));
-    for name in ["a", "b", "c", "d", "e", "f"] {
-        let _held = world.run(holder.lock(name)).unwrap();
-        let failed = world.run(waiter.lock(name).timeout(SECOND)).unwrap_err();
-        assert!(failed.is_held(), "{failed}");
-    }
-    let [first, second, third] = *asked.lock().unwrap();
-    assert!(first + second == 0 && third > 6, "{first}, {second}, {third}");
 }

@@ -4,66 +4,12 @@ use std::future::pending;
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
-use quorate_core::backend::{Call, Operation};
-use quorate_core::{LockBackend, LockManager, Runtime};
+use quorate_core::LockManager;
+use quorate_core::backend::Operation;
 use quorate_memory::{Fault, MemoryNode};
 
-use super::inside_begin::manager;
 use crate::backends::{Begins, Odd, begin};
-use crate::world::{HOUR, MS, SECOND, World};
-
-/// A release in a queue of this process is not silence of a node that answers other calls. If it leaves the queue late,
-/// it has a node timeout more, of 500 ms.
-#[test]
-fn a_release_that_its_backend_queues_keeps_its_vote() {
-    for (is_noted, is_late, executed, answers, is_released) in [
-        (true, false, 900, true, true),
-        (true, true, 900, true, true),
-        (true, false, 1200, true, false),
-        (true, true, 1200, true, true),
-        (true, true, 900, false, false),
-        (false, false, 900, true, false),
-    ] {
-        let world = World::new(3);
-        let queues = move |node: &MemoryNode, call: Call, runtime: &dyn Runtime| {
-            if !matches!(call.operation(), Operation::Release(..)) {
-                return begin(node, call, runtime);
-            }
-            if is_noted {
-                call.note_queued();
-            }
-            let at = [700, executed].map(|after| runtime.sleep_until(runtime.now() + after * MS));
-            let ([left, sent], node) = (at, node.clone());
-            runtime.spawn(Box::pin(async move {
-                left.await;
-                if is_noted {
-                    call.note_left(is_late);
-                }
-                sent.await;
-                let Operation::Release(claim, options) = call.operation() else { return };
-                let released = node.release(claim, options.clone()).await;
-                call.answer(released.map(Into::into));
-            }));
-            Ok(())
-        };
-        let manager = manager(&world, 3, queues);
-        let guard = world.lock(&manager);
-        let other = world.run(manager.lock("s").ttl(HOUR)).unwrap();
-        if answers {
-            let sim = world.sim.clone();
-            world.sim.spawn(Box::pin(async move {
-                while other.extend().await.is_ok() {
-                    sim.sleep(200 * MS).await;
-                }
-            }));
-        }
-        let released = world.run(guard.release());
-        let story = format!("{is_noted}, {is_late}, {executed} ms, {answers}: {released:?}");
-        assert_eq!(released.is_ok(), is_released, "{story}");
-        world.advance(SECOND);
-        assert_eq!(world.holders("r"), 0);
-    }
-}
+use crate::world::{MS, SECOND, World};
 
 /// At the cleanup bound (C5) the acquires are given up, and their tasks end.
 #[test]

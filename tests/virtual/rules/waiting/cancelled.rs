@@ -164,27 +164,6 @@ fn w3_the_next_task_of_a_process_goes_on_with_the_wait_of_a_cancelled_one() {
     }
 }
 
-/// The cancelled one wanted another set of names. The first name is the same, and is free.
-#[test]
-fn w3_the_next_task_of_a_process_waits_for_the_names_that_it_wants() {
-    let scene = Scene::new(3);
-    let [holder, waiter] = [(); 2].map(|()| scene.process());
-    let [_b, c] = ["b", "c"].map(|name| scene.run(holder.lock(name).ttl(60 * SECOND)).unwrap());
-    let first = waiter.locks.lock(["a", "b"]).timeout(SECOND);
-    waiter.spawn(first.into_future().map(drop));
-    scene.advance(100 * MS);
-    let second = waiter.locks.lock(["a", "c"]).timeout(60 * SECOND).into_future();
-    let (has, client) = (Arc::new(Mutex::new(None)), waiter.client.clone());
-    let had = Arc::clone(&has);
-    waiter.spawn(second.map(move |guard| *had.lock().unwrap() = Some((guard, client.now()))));
-    scene.advance(3 * SECOND);
-    let released = holder.client.now();
-    holder.spawn(c.release().map(|released| released.unwrap()));
-    scene.advance(SECOND);
-    let (guard, at) = has.lock().unwrap().take().expect("it is free");
-    assert!(guard.is_ok() && at - released <= 4 * ROUND_TRIP, "{:?}", at - released);
-}
-
 #[test]
 fn a_wait_whose_gates_have_all_failed_joins_a_queue_when_they_are_back() {
     for fault in [Fault::Hung, failing("LOADING the dataset")] {
@@ -288,30 +267,6 @@ fn w3_a_leave_never_overtakes_its_refresh() {
         assert_eq!(node.keys(), [b"r".to_vec()], "{moment:?}");
     }
     assert!(entries > 0, "it never joined the queue");
-}
-
-/// The same, and a watch that was given up is answered while the REFRESH is under way.
-#[test]
-fn w3_a_leave_waits_for_its_refresh_and_for_no_other_reply() {
-    let slow = |way| Rule::new(Effect::Delay { least: way, most: way });
-    let world = World::pool();
-    let node = &world.nodes[0];
-    let _held = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
-    node.add_rule(slow(100 * MS).on(Operation::Watch));
-    let builder = world.builder().node_timeout(150 * MS).backoff(60 * SECOND, 60 * SECOND);
-    let manager = builder.build().unwrap();
-    let mut waits = manager.lock("r").into_future().boxed();
-    let mut wait = |time| {
-        let stopped = select(waits.as_mut(), world.sim.sleep(time));
-        assert!(matches!(world.run(stopped), Either::Right(_)));
-    };
-    wait(100 * MS);
-    node.add_rule(slow(400 * MS).on(Operation::Queue));
-    wait(70 * MS);
-    node.clear_rules();
-    drop(waits);
-    world.advance(SECOND);
-    assert_eq!(node.keys(), [b"r".to_vec()]);
 }
 
 /// The first REFRESH hangs, and a later one comes back before it. The LEAVE behind the first is not wanted any more.

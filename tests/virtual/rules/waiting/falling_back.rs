@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorate_core::backend::Capabilities;
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
-use quorate_memory::{Fault, MemoryNode, Operation, Sim};
+use quorate_memory::{MemoryNode, Operation, Sim};
 use quorate_protocol::error_of_reply;
 
 use crate::telling::{of, told};
@@ -120,41 +120,6 @@ fn all_processes_are_served_however_they_wait() {
         let figures = contend(quirk, built);
         assert!(figures.least() > 0.0, "{story}: {figures:?}");
     }
-}
-
-/// The user may not access the keys beside one lock, or a connect was refused.
-#[test]
-fn an_error_about_one_key_or_one_connect_is_no_lack() {
-    let forbidden = error_of_reply("NOPERM this user has no permissions to run the 'eval' command");
-    for error in
-        [error_of_reply("NOPERM No permissions to access a key"), forbidden.particular().not_sent()]
-    {
-        let fails = Some(error);
-        let told = told(|| {
-            let quirk =
-                Quirk { queueing_fails: fails.clone(), watching_fails: fails, ..Quirk::default() };
-            wait(quirk, ABLE);
-        });
-        assert!(of("node lacks operation", &told).is_empty(), "{told:#?}");
-    }
-}
-
-#[test]
-fn what_a_node_lacked_is_asked_again_over_the_next_connection() {
-    let told = told(|| {
-        let fails = Some(error_of_reply("NOPERM this user has no permissions"));
-        let quirk = Quirk { queueing_fails: fails, ..Quirk::default() };
-        let scene = Scene::with(1, Sim::new(1), quirk);
-        let (holder, waiter) = (scene.process(), scene.process());
-        let _guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
-        let waits = || waiter.locks.lock("r").timeout(5 * SECOND).into_future();
-        assert!(scene.run(waits()).is_err());
-        scene.inject(.., Fault::Down);
-        assert!(scene.run(waiter.locks.lock("other").no_wait().into_future()).is_err());
-        scene.heal();
-        assert!(scene.run(waits()).is_err());
-    });
-    assert_eq!(of("node lacks operation", &told).len(), 2, "{told:#?}");
 }
 
 /// It lacks both, and each is one event, whichever is found first.

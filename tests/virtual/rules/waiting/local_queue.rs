@@ -12,7 +12,6 @@ use quorate_core::{LockError, Runtime};
 use quorate_memory::Fault;
 
 use crate::backends::{Begins, begin};
-use crate::waiting::processes::Scene;
 use crate::world::{MS, SECOND, World};
 
 #[test]
@@ -224,49 +223,6 @@ fn the_next_task_acquires_once_the_gate_has_answered_the_release() {
     }
 }
 
-/// A node that is not the gate never answers the release.
-#[test]
-fn the_next_task_waits_for_no_node_but_the_gate() {
-    let is_fast = |hung: usize| {
-        let world = World::complete(5);
-        let manager = world.manager();
-        let held = world.lock(&manager);
-        world.inject(.., Fault::Slow(5 * MS));
-        world.inject(hung..=hung, Fault::Hung);
-        let next = world.begun(manager.lock("r"));
-        drop(held);
-        assert!(world.run(next).unwrap().is_valid());
-        world.sim.elapsed() < 11 * MS
-    };
-    assert_eq!((0..5).filter(|hung| is_fast(*hung)).count(), 4);
-    // If the gate says that others wait, the next task joins them at once.
-    let scene = Scene::new(5);
-    let (process, other) = (scene.process(), scene.process());
-    let held = scene.run(process.lock("r")).unwrap();
-    let _others = other.hold_once("r", SECOND);
-    let _next = process.hold_once("r", MS);
-    scene.advance(SECOND);
-    let gate = scene.gate("r");
-    scene.nodes[(gate + 1) % 5].inject(Fault::Hung);
-    drop(held);
-    scene.advance(100 * MS);
-    assert_eq!(scene.gate("r"), gate);
-}
-
-/// Over pools, the guard is dropped and one node never answers its release.
-#[test]
-fn the_next_task_acquires_once_a_quorum_of_pools_has_answered_the_release() {
-    let world = World::new(3);
-    let manager = world.manager();
-    let held = world.lock(&manager);
-    world.inject(..2, Fault::Slow(5 * MS));
-    world.inject(2.., Fault::Hung);
-    let next = world.begun(manager.lock("r"));
-    drop(held);
-    assert!(world.run(next).unwrap().is_valid());
-    assert_eq!(world.sim.elapsed(), 10 * MS);
-}
-
 /// A process that locks a name again asks the gate with a release whether others wait, at most once in 100 ms. One that
 /// locks a name once does not.
 #[test]
@@ -316,35 +272,5 @@ fn tasks_that_cannot_be_served_in_time_do_not_ask_the_nodes() {
     assert!(asked <= had + 2, "{asked} rounds for {had} locks");
     for error in ended.into_iter().filter_map(Result::err) {
         assert!(error.is_held(), "{error}");
-    }
-}
-
-#[test]
-fn a_turn_that_comes_just_before_the_deadline_is_no_outage() {
-    for (timeout, at) in (80..105).flat_map(|at| [(100, at), (2_000, 1_900 + at)]) {
-        let world = World::complete(3);
-        world.inject(.., Fault::Slow(3 * MS));
-        let manager = world.manager();
-        let guard = world.lock(&manager);
-        world.advance(10 * MS);
-        let (sim, start) = (world.sim.clone(), world.sim.now());
-        let releases = async {
-            sim.sleep(at * MS).await;
-            guard.release().await.unwrap();
-        };
-        let waits = async {
-            let waited = manager.lock("r").timeout(timeout * MS).await;
-            (waited, sim.now() - start)
-        };
-        let (_, (waited, took)) = world.run(join(releases, waits));
-        // The release and the acquire take 3 ms each.
-        if at + 6 != timeout {
-            assert_eq!(waited.is_ok(), at + 6 < timeout, "{at} ms of {timeout}: {waited:?}");
-        }
-        // And as long as its round for the undo (C8).
-        assert!(took <= (timeout + 3) * MS, "{at}: {took:?} for {timeout} ms");
-        if let Err(error) = waited {
-            assert!(error.is_held(), "{at}: {error}");
-        }
     }
 }

@@ -3,7 +3,7 @@
 use quorate_core::{LockError, LockManager, Runtime};
 
 use crate::telling::{of, told};
-use crate::world::{HOUR, SECOND, Waits, World};
+use crate::world::{SECOND, Waits, World};
 
 fn manager(world: &World, most: usize) -> LockManager {
     world.builder().max_waiters(most).build().unwrap()
@@ -82,33 +82,6 @@ fn a_reader_that_waits_is_not_one_too_many() {
     drop(guard);
     let reading: Vec<_> = waiting.into_iter().map(|waits| world.run(waits).unwrap()).collect();
     assert!(reading.iter().all(quorate_core::LockGuard::is_valid));
-}
-
-#[test]
-fn the_task_that_competes_is_not_counted() {
-    let world = World::complete(3);
-    let held = world.run(world.manager().lock("r").ttl(HOUR)).unwrap();
-    let manager = manager(&world, 1);
-    let first = world.begun(manager.lock("r").wait_forever());
-    let second = world.begun(manager.lock("r").wait_forever());
-    assert_eq!(refused(&world, manager.lock("r").into_future()).1, 1);
-    drop(held);
-    drop(world.run(first).unwrap());
-    drop(world.run(second).unwrap());
-}
-
-/// The lock is released, and that task has not been polled since.
-#[test]
-fn the_task_that_has_the_lock_next_is_not_counted() {
-    let world = World::complete(3);
-    let manager = manager(&world, 1);
-    let guard = world.lock(&manager);
-    let first = world.begun(manager.lock("r"));
-    world.run(guard.release()).unwrap();
-    let second = world.begun(manager.lock("r"));
-    assert_eq!(refused(&world, manager.lock("r").into_future()).1, 1);
-    drop(world.run(first).unwrap());
-    drop(world.run(second).unwrap());
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures_util::FutureExt;
 use quorate_core::backend::Operation;
 use quorate_core::{BackendError, BackendErrorKind, LockManager};
 
@@ -175,36 +174,6 @@ fn c7_a_release_that_is_queued_in_this_process_is_waited_for_while_the_node_answ
         let told = released.map(|()| elapsed).map_err(|_| elapsed);
         assert_eq!(told, took, "{is_noted}, {others_answered}, {is_late}, {reply_after} ms");
     }
-}
-
-/// It did not leave, and is sent again. That it was queued is over.
-#[test]
-fn c7_a_release_that_failed_in_the_queue_of_this_process_is_waited_for_a_node_timeout() {
-    let world = World::in_order(1);
-    let (sim, kept) = (world.sim.clone(), Mutex::new(Vec::new()));
-    let fails = Begins::new(&world.nodes[0], move |node, call, runtime| {
-        let mut kept = kept.lock().unwrap();
-        match call.operation() {
-            Operation::Release(..) if kept.is_empty() => {
-                call.note_queued();
-                let pause = sim.sleep(100 * MS);
-                runtime.spawn(Box::pin(pause.map(|()| {
-                    let error = BackendError::new(BackendErrorKind::Connection, "on purpose");
-                    call.answer(Err(error.not_sent()));
-                })));
-                kept.push(None);
-            }
-            Operation::Release(..) => kept.push(Some(call)),
-            _ => return begin(node, call, runtime),
-        }
-        Ok(())
-    });
-    let manager = world.over([fails]);
-    let guard = world.lock(&manager);
-    answers_others(&world, &manager);
-    let released = world.run(guard.release());
-    assert!(matches!(released, Err(ReleaseError::Unconfirmed(_))), "{released:?}");
-    assert_eq!(world.sim.elapsed(), 500 * MS);
 }
 
 /// The node answers a call each 200 ms, for a second.
