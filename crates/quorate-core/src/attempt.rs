@@ -209,22 +209,20 @@ impl Actor for State {
         if is_held && attempt.end.ended().is_some() {
             self.machine.close(Duration::MAX, now);
         }
-        let published = attempt.end.valid_until();
         // Before a release leaves, nobody takes the lease for valid any more.
-        self.publish_end(attempt, now);
+        let has_moved_back = self.publish_end(attempt, now);
         while let Some((node, action)) = self.machine.poll_send() {
             match action {
                 Action::Send(id, message) => self.begin_call(attempt, id, message, now, effects),
                 Action::GiveUp(_) => self.give_up(attempt, node, now, effects),
             }
         }
-        self.publish_end(attempt, now);
         let before = std::mem::replace(&mut self.told, self.machine.results());
         if before != self.told {
             effects.is_changed = true;
             self.tell(attempt, &before, now, effects);
         }
-        if attempt.end.valid_until() < published {
+        if has_moved_back {
             // Tasks that wait have timers for the end that was later.
             effects.is_changed = true;
             self.plan_renewal(attempt, true, now);

@@ -91,7 +91,7 @@ impl Request {
         let timeout = match self.settings.wait_limit? {
             Duration::ZERO => {
                 let rounds = config.node_timeout(self.ttl).saturating_mul(2);
-                rounds.saturating_add(cluster.nodes.longest_connect())
+                rounds.saturating_add(cluster.nodes.connecting().1)
             }
             timeout => timeout,
         };

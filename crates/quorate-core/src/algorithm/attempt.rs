@@ -87,6 +87,8 @@ pub struct AttemptMachine<E, H = ()> {
     nodes: Vec<Node<E, H>>,
     round: Round,
     timers: Timers,
+    /// The promise with which a quorum of them ends: the q-th latest.
+    promised: Option<Instant>,
     /// When the nodes that are connecting are so no more.
     connect_until: Instant,
     /// The end by the hold limit.
@@ -144,6 +146,8 @@ struct Round {
     id: RoundId,
     start: Instant,
     ttl: Ttl,
+    /// After this time it wins nothing any more: its first promises are over (T2).
+    end: Instant,
     /// Whether its deadline was put off because it was noticed late.
     is_put_off: bool,
     /// The nodes whose release was still queued when its deadline was moved last.
@@ -151,8 +155,8 @@ struct Round {
 }
 
 impl Round {
-    const fn new(id: RoundId, start: Instant, ttl: Ttl) -> Self {
-        Self { id, start, ttl, is_put_off: false, prolonged: None }
+    const fn new(id: RoundId, start: Instant, ttl: Ttl, end: Instant) -> Self {
+        Self { id, start, ttl, end, is_put_off: false, prolonged: None }
     }
 }
 
@@ -215,8 +219,9 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             settings,
             phase,
             nodes: nodes.collect(),
-            round: Round::new(RoundId(0), now, settings.ttl),
+            round: Round::new(RoundId(0), now, settings.ttl, now),
             timers: Timers::default(),
+            promised: None,
             connect_until: saturating_add(now, longest),
             hold_until: None,
             token,
@@ -344,6 +349,9 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         let id = call.node;
         let node = self.nodes.get_mut(id.index());
         let Some(kind) = node.and_then(|node| node.settle(call, &outcome, now)) else { return };
+        if kind != Purpose::Release {
+            self.note_promises();
+        }
         let is_refused = matches!(outcome, Outcome::Refused(_));
         let is_first = matches!(kind, Purpose::Acquire | Purpose::Extend);
         if self.is_lost()
@@ -380,6 +388,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         if matches!(node.vote, RoundVote::For) {
             node.vote = RoundVote::Unknown(reason);
         }
+        self.note_promises();
         if self.is_held() && self.lease_end() <= Some(now) {
             // The other nodes keep the keys for a holder that stops late (H4).
             self.lapse(End::NotOurs, saturating_add(now, self.margin()), now);
@@ -520,7 +529,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// anything.
     #[must_use]
     pub fn end_by_time(&self) -> End {
-        let is_limited = self.hold_until.is_some_and(|limit| Some(limit) < self.promised());
+        let is_limited = self.hold_until.is_some_and(|limit| Some(limit) < self.promised);
         match self.phase {
             Phase::Revoked => End::Revoked,
             _ if is_limited => End::HoldLimit,
@@ -615,24 +624,19 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.settings.nodes.ids().filter(|id| is_meant(self.node(*id))).collect()
     }
 
-    /// The promise with which a quorum of them ends: the q-th latest.
-    fn promised(&self) -> Option<Instant> {
+    /// A promise may have changed.
+    fn note_promises(&mut self) {
         let promises = || self.nodes.iter().filter_map(|node| node.promise);
         let quorum = self.settings.nodes.quorum();
         let lasts = |end: &Instant| promises().filter(|other| other >= end).count() >= quorum;
         // Those of one round are the same.
-        promises().max().filter(lasts).or_else(|| promises().filter(lasts).max())
+        self.promised = promises().max().filter(lasts).or_else(|| promises().filter(lasts).max());
     }
 
     /// The end of the lease; `None` without a quorum of promises.
     fn lease_end(&self) -> Option<Instant> {
-        let end = self.promised()?;
+        let end = self.promised?;
         Some(self.hold_until.map_or(end, |limit| limit.min(end)))
-    }
-
-    /// After this time the open round wins nothing any more: its first promises are over (T2).
-    fn round_end(&self) -> Instant {
-        self.settings.promise(self.round.start, self.round.ttl)
     }
 
     /// The keys stay for so long after the lease. A promise for a shorter ttl has a shorter one.

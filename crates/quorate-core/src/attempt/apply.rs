@@ -29,14 +29,15 @@ impl State {
         }
     }
 
-    /// Publishes the end of the lease, and why it ends.
-    pub(super) fn publish_end(&self, attempt: &Attempt, now: Instant) {
-        if let Some(end) = self.machine.valid_until() {
-            attempt.end.publish(end, self.machine.end_by_time());
-        }
+    /// Publishes the end of the lease, and why it ends. Returns whether it has moved back.
+    pub(super) fn publish_end(&self, attempt: &Attempt, now: Instant) -> bool {
+        let end = self.machine.valid_until();
+        let why = || self.machine.end_by_time();
+        let is_earlier = end.is_some_and(|end| attempt.end.publish(end, why()));
         if let Some(why) = self.machine.lost() {
             attempt.end.end(why, now.min(attempt.end.valid_until()));
         }
+        is_earlier
     }
 
     /// Tells what was decided since `before`.

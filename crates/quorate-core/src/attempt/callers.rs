@@ -8,12 +8,11 @@ use super::{Attempt, Command, PublishedEnd, State, Unlocked};
 use crate::algorithm::attempt::{AttemptMachine, End, Loss, NodeSet, Released, RoundId, Settings};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::{Ttl, saturating_add};
-use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Notice;
 use crate::cluster::shell::Input;
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
-use crate::seam::backend::{AcquireOptions, Capabilities, Claim, Mode};
+use crate::seam::backend::{AcquireOptions, Claim, Mode};
 use crate::turns::ManagerState;
 use crate::turns::tickets::Turn;
 
@@ -303,12 +302,11 @@ pub(crate) fn settings(cluster: &Cluster, claim: &Claim) -> Settings {
     let mut settings = Settings::new(nodes.count(), ttl, config.node_timeout(ttl));
     settings.drift = config.drift;
     settings.safety_margin = config.safety_margin;
-    let ids = || nodes.count().ids();
-    settings.ordered = ids().filter(|id| nodes.can(*id, Capabilities::ORDERED)).collect();
-    settings.connecting = ids().filter(|id| !nodes.connect_limit(*id).is_zero()).collect();
-    settings.connect_limit = nodes.longest_connect();
+    settings.ordered = nodes.ordered();
+    (settings.connecting, settings.connect_limit) = nodes.connecting();
     // A key of readers changes with each of them.
-    let pushes = |id: &NodeId| nodes.can(*id, Capabilities::ORDERED | Capabilities::PUSH);
-    settings.pushing = ids().filter(pushes).filter(|_| claim.mode() == Mode::Exclusive).collect();
+    if claim.mode() == Mode::Exclusive {
+        settings.pushing = nodes.pushing();
+    }
     settings
 }

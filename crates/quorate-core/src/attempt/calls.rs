@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Attempt, Effects, State, set_bit};
 use crate::algorithm::attempt::{CallId, Message, NodeSet, Outcome};
-use crate::algorithm::lease::{Ttl, saturating_add};
+use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::nodes::{Change, Settled, outcome};
 use crate::seam::backend::{
@@ -32,19 +32,22 @@ impl State {
         let tag = Tag { node, number: id.number, begun: now, kind };
         match attempt.begin_call(operation, tag) {
             Ok(since) => {
-                let limit = attempt.node_timeout.saturating_add(cluster.nodes.connect_limit(node));
-                if saturating_add(since, limit) <= now
+                let silent = now.saturating_duration_since(since);
+                let limit =
+                    || attempt.node_timeout.saturating_add(cluster.nodes.connect_limit(node));
+                if silent >= attempt.node_timeout
+                    && silent >= limit()
                     && cluster.nodes.note_silent(node, now) == Change::Fails
                 {
                     effects.tell(move |attempt| {
                         let name = attempt.cluster().nodes.name(node);
-                        let silent = now.saturating_duration_since(since);
                         telemetry::node_silent(name, kind.name(), silent);
                     });
                 }
             }
             Err(Settled { result, change, .. }) => {
                 self.handle_outcome(attempt, &tag, outcome(result), change, now, effects);
+                self.publish_end(attempt, now);
             }
         }
     }

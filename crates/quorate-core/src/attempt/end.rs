@@ -69,10 +69,14 @@ impl PublishedEnd {
         }
     }
 
-    /// The lease is valid until then, and ends for this reason if nothing happens before.
-    pub(super) fn publish(&self, valid_until: Instant, why: End) {
+    /// The lease is valid until then, and ends for this reason if nothing happens before. Returns
+    /// whether it was valid for longer.
+    pub(super) fn publish(&self, valid_until: Instant, why: End) -> bool {
+        let valid_for = self.nanos(valid_until);
+        let before = self.valid_for.load(Ordering::Relaxed);
         self.by_time.store(why as u8, Ordering::Release);
-        self.valid_for.store(self.nanos(valid_until), Ordering::Release);
+        self.valid_for.store(valid_for, Ordering::Release);
+        valid_for < before
     }
 
     /// The lease has ended, if it had not before.

@@ -25,7 +25,7 @@ use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::{
     BackendError, BackendErrorKind, Call, CallKind, CallReply, CallResult, Capabilities, Holder,
-    LockBackend, Membership, Tag,
+    ListTask, LockBackend, Membership, Tag,
 };
 use crate::seam::runtime::{Runtime, lock};
 use crate::telemetry;
@@ -37,7 +37,8 @@ const SKIPPED: Duration = Duration::from_secs(1);
 pub(crate) struct Nodes {
     count: NodeCount,
     nodes: Box<[NodeSlot]>,
-    all_ordered: bool,
+    ordered: NodeSet,
+    pushing: NodeSet,
     /// Two nodes are one server. So that a lock that is won looks at no node again.
     has_twins: AtomicBool,
     /// Comparisons are one after the other, so that the last one has seen every server.
@@ -80,11 +81,15 @@ impl Nodes {
             let health = Mutex::new(Health::new(backend.connect_limit()));
             nodes.push(NodeSlot { name, backend, capabilities, health });
         }
-        let is_ordered = |node: &NodeSlot| node.capabilities.contains(Capabilities::ORDERED);
-        let all_ordered = nodes.iter().all(is_ordered);
+        let able = |wanted: Capabilities| {
+            let nodes = count.ids().zip(&nodes);
+            nodes.filter(|(_, node)| node.capabilities.contains(wanted)).map(|(id, _)| id).collect()
+        };
+        let ordered = able(Capabilities::ORDERED);
+        let pushing = able(Capabilities::ORDERED | Capabilities::PUSH);
         let (has_twins, comparison) = Default::default();
         let groups = Groups::new(nodes.iter().map(|node| Arc::clone(&node.name)));
-        Ok(Self { count, nodes: nodes.into(), all_ordered, has_twins, comparison, groups })
+        Ok(Self { count, nodes: nodes.into(), ordered, pushing, has_twins, comparison, groups })
     }
 
     pub(crate) const fn count(&self) -> NodeCount {
@@ -105,14 +110,30 @@ impl Nodes {
         self.health(id).connect
     }
 
-    /// The same for a call to each of all nodes.
-    pub(crate) fn longest_connect(&self) -> Duration {
-        self.count.ids().map(|id| self.connect_limit(id)).max().unwrap_or_default()
+    /// The nodes that have never answered, and the longest of their connect limits.
+    pub(crate) fn connecting(&self) -> (NodeSet, Duration) {
+        self.count.ids().fold(Default::default(), |(mut nodes, longest), id| {
+            let limit = self.connect_limit(id);
+            if !limit.is_zero() {
+                nodes.insert(id);
+            }
+            (nodes, limit.max(longest))
+        })
+    }
+
+    /// The nodes that keep the order of calls.
+    pub(crate) const fn ordered(&self) -> NodeSet {
+        self.ordered
     }
 
     /// Whether every node keeps the order of calls. One that does not makes all of it a pool.
     pub(crate) const fn all_ordered(&self) -> bool {
-        self.all_ordered
+        self.ordered.len() == self.count.get()
+    }
+
+    /// Those of them that push as well.
+    pub(crate) const fn pushing(&self) -> NodeSet {
+        self.pushing
     }
 
     /// The first node that lacks `capabilities`.
@@ -205,7 +226,10 @@ impl Nodes {
         let tag = call.tag;
         let Tag { node: id, begun: now, kind, .. } = tag;
         let node = &self.nodes[id.index()];
-        call.list_task = self.groups.task(id, kind, now);
+        match self.groups.task(id, kind, now) {
+            ListTask::Nothing => {}
+            task => call.list_task = Some(task.into()),
+        }
         let silent_since = {
             let mut health = self.health(id);
             call.asks_server = kind.sets_ttl()

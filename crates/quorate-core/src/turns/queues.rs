@@ -20,7 +20,7 @@ pub(super) struct Queues {
     pub(super) lingering: VecDeque<(Instant, Key)>,
     /// The hash of a key that no task here wanted at a release, and when its gate was asked last,
     /// or could have been. By a part of the hash.
-    asked: HashMap<u64, (u64, Option<Instant>)>,
+    asked: Vec<(u64, Option<Instant>)>,
     /// The tasks that wait until one of these keys, in sorted order, is free here.
     pub(super) choosers: Vec<(Arc<[Key]>, Waker)>,
     pub(super) last_task: u64,
@@ -88,7 +88,7 @@ impl KeyQueue {
 const SELDOM: Duration = Duration::from_millis(100);
 
 /// How many keys are remembered for that.
-const PLACES: u64 = 1024;
+const PLACES: usize = 1024;
 
 impl Queues {
     /// Whether the gate of a key is asked that no task here wants: else a tight loop hears of
@@ -98,7 +98,8 @@ impl Queues {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let hash = hasher.finish();
-        let place = self.asked.entry(hash % PLACES).or_insert((0, None));
+        self.asked.resize(PLACES, (0, None));
+        let place = &mut self.asked[hash as usize % PLACES];
         if place.1.is_some_and(|at| now.saturating_duration_since(at) < SELDOM) {
             return false;
         }

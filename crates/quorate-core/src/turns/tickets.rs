@@ -89,10 +89,11 @@ impl ManagerState {
         let Some(own) = state.queues.get_mut(key) else { return false };
         own.ticket = Whereabouts::Ending(attempt);
         own.ended = Some(now).filter(|_| was_held && key != queue);
-        let is_wanted = [key, queue].into_iter().any(|key| {
+        let is_wanted = |key| {
             let others_wait = |queue: &KeyQueue| queue.others_wait(now);
             state.is_wanted(key) || state.queues.get(key).is_some_and(others_wait)
-        });
+        };
+        let is_wanted = is_wanted(key) || key != queue && is_wanted(queue);
         was_held && (is_wanted || state.asks_seldom(queue, now))
     }
 

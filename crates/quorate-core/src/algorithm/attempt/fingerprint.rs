@@ -40,8 +40,8 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
         if !settings.connecting.is_empty() {
             left(self.connect_until).hash(hasher);
         }
-        let Self { sends, results: _, votes: _, waited: _, .. } = self;
-        let Round { id: _, start: _, ttl, is_put_off, prolonged } = round;
+        let Self { sends, results: _, votes: _, waited: _, promised: _, .. } = self;
+        let Round { id: _, start: _, ttl, end, is_put_off, prolonged } = round;
         let Timers { round, resend, bound, last, look } = timers;
 
         (std::mem::discriminant(phase), sends.len()).hash(hasher);
@@ -52,10 +52,10 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
         }
         match phase {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => {
-                left(self.round_end()).hash(hasher);
+                left(*end).hash(hasher);
             }
             Phase::Held { is_won } => is_won.hash(hasher),
-            Phase::Extending { next } => (next, left(self.round_end())).hash(hasher),
+            Phase::Extending { next } => (next, left(*end)).hash(hasher),
             Phase::Lapsed { until } => left(*until).hash(hasher),
             Phase::Ending { is_awaited } => is_awaited.hash(hasher),
             Phase::Revoked | Phase::Detached | Phase::Over => {}

@@ -75,7 +75,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         match self.phase {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => {
                 let (granted, open) = (granted(), open());
-                if now >= self.round_end() {
+                if now >= self.round.end {
                     self.lose(Loss::Expired, now);
                 } else if granted >= quorum && !(self.is_unlisted && open > 0) {
                     self.agree(now);

@@ -16,7 +16,8 @@ const NOTICED_LATE: Duration = Duration::from_millis(10);
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Opens a round.
     pub(super) fn open_round(&mut self, ttl: Ttl, now: Instant) {
-        self.round = Round::new(self.round.id.next(), now, ttl);
+        let end = self.settings.promise(now, ttl);
+        self.round = Round::new(self.round.id.next(), now, ttl, end);
         self.timers.round = Some(self.node_timeout(now));
         self.longest_ttl = self.longest_ttl.max(ttl);
         for node in &mut self.nodes {
@@ -27,7 +28,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// The deadline of the open round is due: votes that are open become silent.
     pub(super) fn close_votes(&mut self, due: Instant, now: Instant) {
         let is_ending = matches!(self.phase, Phase::Ending { .. });
-        let latest = if is_ending { self.timers.bound } else { Some(self.round_end()) };
+        let latest = if is_ending { self.timers.bound } else { Some(self.round.end) };
         let latest = latest.filter(|latest| *latest > now);
         let is_late = now.saturating_duration_since(due) > NOTICED_LATE;
         if is_late && latest.is_some() && !self.round.is_put_off {
@@ -210,7 +211,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// the end of a lost lease. `is_awaited`: its caller waits for the answer.
     pub(super) fn begin_release(&mut self, is_awaited: bool, now: Instant) {
         self.phase = Phase::Ending { is_awaited };
-        self.round = Round::new(self.round.id, now, self.round.ttl);
+        self.round = Round { start: now, is_put_off: false, prolonged: None, ..self.round };
         let longest = self.longest_ttl.as_duration();
         let bound = self.settings.cleanup_bound.map_or(longest, |bound| bound.min(longest));
         self.timers = Timers {
@@ -279,9 +280,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.calls = self.calls.wrapping_add(1);
         let call = CallId { node: id, number: self.calls };
         let promise = match message {
-            Message::Acquire { ttl } | Message::Extend { ttl } => {
-                Some(self.settings.promise(now, ttl))
-            }
+            Message::Acquire { .. } => Some(self.round.end),
+            Message::Extend { ttl } => Some(self.settings.promise(now, ttl)),
             _ => None,
         };
         self.nodes[id.index()].record_sent(call, message, promise);

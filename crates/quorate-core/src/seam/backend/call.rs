@@ -96,7 +96,8 @@ pub struct Call {
     pub(crate) tag: Tag,
     /// Whether the answer is to say which server the node is.
     pub(crate) asks_server: bool,
-    pub(crate) list_task: ListTask,
+    /// `None`: nothing. So the calls of nodes without a group stay small.
+    pub(crate) list_task: Option<Box<ListTask>>,
     /// `None` once it is answered.
     sender: Option<Arc<dyn Answered>>,
 }
@@ -157,8 +158,8 @@ impl Call {
 
     /// What is to be done with the list of the node's group, if it is of one.
     #[must_use]
-    pub const fn list_task(&self) -> &ListTask {
-        &self.list_task
+    pub fn list_task(&self) -> &ListTask {
+        self.list_task.as_deref().unwrap_or(&ListTask::Nothing)
     }
 
     /// Notes what the node has said of its group on the connection that carries the call. To be
