@@ -1,10 +1,12 @@
-//! What a lock, a renewal and a waiter cost the nodes and the client: the figures of the guide's page *capacity*.
+//! What a lock, a renewal and a waiter cost the nodes and the client: the figures of the guide's
+//! page *capacity*.
 //!
-//! `cargo xtask race sizing`. On three nodes, and in one thread of this process. Commands are those that one node
-//! executes: a script counts, and each command in it. Memory of the client is what is allocated and not freed.
+//! `cargo xtask race sizing`. On three nodes, and in one thread of this process. Commands are those
+//! that one node executes: a script counts, and each command in it. Memory of the client is what is
+//! allocated and not freed.
 
 use std::future::IntoFuture as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
 use futures_util::future::join_all;
@@ -15,10 +17,15 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::Outcome;
+use crate::usage::own_cpu;
 
 const MANY: usize = 10_000;
 const WAITERS: usize = 1_000;
 const RENEWALS: usize = 1_000;
+
+/// Leases that are renewed, and the ttl of these.
+const LEASES: usize = 100_000;
+const LEASE: Duration = Duration::from_secs(30);
 
 /// So that nothing is renewed while memory and commands are counted.
 const TTL: Duration = Duration::from_secs(3_600);
@@ -41,23 +48,24 @@ struct Bench {
     nodes: Nodes,
     one: LockManager,
     other: LockManager,
+    renewing: LockManager,
 }
 
 impl Bench {
     fn new<B: LockBackend>(connect: impl Fn(Vec<String>) -> Outcome<Vec<B>>) -> Outcome<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let nodes = Nodes::start(3);
-        let manager = || -> Outcome<LockManager> {
+        let manager = |ttl| -> Outcome<LockManager> {
             let builder = LockManager::builder(connect(nodes.addresses())?);
-            Ok(builder.ttl(TTL).wait_timeout(TTL).build()?)
+            Ok(builder.ttl(ttl).wait_timeout(TTL).build()?)
         };
         let context = runtime.enter();
-        let (one, other) = (manager()?, manager()?);
+        let (one, other, renewing) = (manager(TTL)?, manager(TTL)?, manager(LEASE)?);
         for manager in [&one, &other] {
             runtime.block_on(cycles(manager, 100))?;
         }
         drop(context);
-        Ok(Self { runtime, nodes, one, other })
+        Ok(Self { runtime, nodes, one, other, renewing })
     }
 
     fn rows(&self) -> Outcome<Rows> {
@@ -74,7 +82,7 @@ impl Bench {
         rows.push(("commands of a renewal", (commands(node) - before) / RENEWALS as f64));
 
         let before = used(node);
-        let (guards, bytes) = self.allocated(guards(&self.one));
+        let (guards, bytes) = self.allocated(guards(&self.one, MANY));
         let guards = guards?;
         rows.push(("bytes of a lease, client", bytes / many));
         rows.push(("bytes of a lock, node", (used(node) - before) / many));
@@ -96,7 +104,8 @@ impl Bench {
         rows.push(("commands a second of a wait, all nodes", (all() - before) / waiters / 20.0));
         self.runtime.block_on(cancel(tasks));
         drop(guards);
-        for manager in [&self.one, &self.other] {
+        rows.extend(self.runtime.block_on(self.leases())?);
+        for manager in [&self.one, &self.other, &self.renewing] {
             let report = self.runtime.block_on(manager.close(TTL));
             if !report.is_clean() {
                 return Err(report.to_string().into());
@@ -105,7 +114,24 @@ impl Bench {
         Ok(rows)
     }
 
-    /// What `future` returns, and the bytes that it has allocated and not freed. The runtime has one thread.
+    /// Many leases for two ttls.
+    async fn leases(&self) -> Outcome<Rows> {
+        let guards = guards(&self.renewing, LEASES).await?;
+        let (cpu, before, start) = (own_cpu(), commands(&self.nodes[0]), Instant::now());
+        sleep(2 * LEASE).await;
+        let (cpu, time) = (own_cpu() - cpu, start.elapsed().as_secs_f64());
+        let commands = commands(&self.nodes[0]) - before;
+        if guards.iter().any(|guard| !guard.is_valid()) {
+            return Err("a lease was lost".into());
+        }
+        Ok(vec![
+            ("% of a core for 100,000 renewed leases", cpu.as_secs_f64() / time * 100.0),
+            ("commands a second at a node for these", commands / time),
+        ])
+    }
+
+    /// What `future` returns, and the bytes that it has allocated and not freed. The runtime has
+    /// one thread.
     fn allocated<T>(&self, future: impl Future<Output = T>) -> (T, f64) {
         let mut output = None;
         let counted = measure(|| output = Some(self.runtime.block_on(future)));
@@ -131,9 +157,9 @@ async fn renewals(manager: &LockManager) -> Outcome {
     Ok(guard.release().await?)
 }
 
-async fn guards(manager: &LockManager) -> Outcome<Vec<LockGuard>> {
-    let mut guards = Vec::with_capacity(MANY);
-    for hundred in 0..MANY / 100 {
+async fn guards(manager: &LockManager, count: usize) -> Outcome<Vec<LockGuard>> {
+    let mut guards = Vec::with_capacity(count);
+    for hundred in 0..count / 100 {
         let names = (0..100).map(|number| (100 * hundred + number).to_string());
         let locks = names.map(|name| manager.lock(name).auto_renew().into_future());
         for guard in join_all(locks).await {
