@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use quorate::operators::LockState;
 use quorate::{LockManager, runtime::TokioRuntime};
 use quorate_tests::Nodes;
@@ -24,25 +25,26 @@ fn the_first_call_to_nodes_that_are_far_away_succeeds() {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::start(node.port())).collect();
     proxies.iter().for_each(|proxy| proxy.set(Mode::Delay(WAY)));
     let addresses: Vec<String> = proxies.iter().map(Proxy::address).collect();
-    for client in Client::WITH_POOL {
-        on_tokio(async {
-            let new = || {
-                let builder = LockManager::builder(client.connect(&addresses));
-                let builder = builder.runtime(TokioRuntime::new()).ttl(LONG_TTL);
-                builder.node_timeout(NODE_TIMEOUT).build().unwrap()
-            };
-            let guard = new().try_lock("r").await.unwrap();
-            assert!(guard.is_some(), "{client:?}");
-            let seen = new().inspect("r").await.unwrap();
-            assert_eq!(seen.state(), LockState::Held, "{client:?}: {seen}");
-            drop(guard);
-            let job = format!("job of {client:?}");
-            let done = new().once_per(job, LONG_TTL, async |_| Ok::<_, ()>(())).await.unwrap();
-            assert!(done.is_some(), "{client:?}");
-            let check = new().check().await;
-            assert!(check.can_lock(), "{client:?}: {check}");
-            let seen = new().inspect("free").await.unwrap();
-            assert_eq!(seen.state(), LockState::Free, "{client:?}: {seen}");
-        });
-    }
+    let calls = async |client: Client| {
+        let new = || {
+            let builder = LockManager::builder(client.connect(&addresses));
+            let builder = builder.runtime(TokioRuntime::new()).ttl(LONG_TTL);
+            builder.node_timeout(NODE_TIMEOUT).build().unwrap()
+        };
+        let name = format!("r of {client:?}");
+        let guard = new().try_lock(&name).await.unwrap();
+        assert!(guard.is_some(), "{client:?}");
+        let seen = new().inspect(&name).await.unwrap();
+        assert_eq!(seen.state(), LockState::Held, "{client:?}: {seen}");
+        drop(guard);
+        let job = format!("job of {client:?}");
+        let done = new().once_per(job, LONG_TTL, async |_| Ok::<_, ()>(())).await.unwrap();
+        assert!(done.is_some(), "{client:?}");
+        let check = new().check().await;
+        assert!(check.can_lock(), "{client:?}: {check}");
+        let seen = new().inspect("free").await.unwrap();
+        assert_eq!(seen.state(), LockState::Free, "{client:?}: {seen}");
+    };
+    // All at once, as each of them waits.
+    on_tokio(join_all(Client::WITH_POOL.map(calls)));
 }
