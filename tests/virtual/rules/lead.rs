@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{Either, join, select};
+use futures_util::future::join;
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{Lease, LockError, LockManager, WithError};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
@@ -415,19 +415,4 @@ fn e6_the_times_of_a_leader_are_those_of_its_lease() {
     assert!((validity - 2 * SECOND..=validity).contains(&ended), "{ended:?}");
     let led = next.from - at;
     assert!((ttl - 2 * SECOND..=ttl + SECOND).contains(&led), "{led:?}");
-}
-
-#[test]
-fn a_leader_waits_longer_than_any_timeout() {
-    let (world, guard) = World::complete(3).held();
-    guard.auto_renew();
-    let manager = world.builder().wait_timeout(SECOND).build().unwrap();
-    for request in
-        [manager.lock("r"), manager.lock("r").timeout(SECOND), manager.lock("r").no_wait()]
-    {
-        let leading = request.lead(async |_| -> () { panic!("it is held") });
-        let leading = async { drop(leading.await) };
-        let first = select(Box::pin(leading), world.sim.sleep(HOUR));
-        assert!(matches!(world.run(first), Either::Right(_)));
-    }
 }

@@ -1,11 +1,9 @@
 //! Q1–Q6, on managers. The bare rule is tested where it stands, in `quorate-core`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use quorate_core::backend::CallReply;
 use quorate_core::error::Answer;
 use quorate_core::{
     AdoptError, BackendErrorKind, BuildError, ExtendError, LockBackend, LockError, LockManager,
@@ -13,7 +11,7 @@ use quorate_core::{
 };
 use quorate_memory::{Fault, Value};
 
-use crate::backends::{Begins, asked, begin};
+use crate::backends::{Begins, begin};
 use crate::world::{MS, SECOND, World, failing, failure_of};
 
 #[test]
@@ -171,47 +169,6 @@ fn q6_an_alias_that_answers_after_the_win_is_a_failure_of_its_node() {
     let known = manager.readiness();
     let Some(Answer::Failed(error)) = known.nodes()[2].failure() else { panic!("{known}") };
     assert_eq!(error.kind(), BackendErrorKind::Identity);
-}
-
-/// The second name leads to the first server from now on, as after a fail-over. Replies name no server unasked.
-#[test]
-fn q6_an_address_is_asked_again_which_server_it_is_after_an_error_of_its_connection() {
-    for error in [Fault::Dead, failing("LOADING")] {
-        let world = World::new(3);
-        let is_moved = Arc::<AtomicBool>::default();
-        let [first, second, third] = [0, 1, 2].map(|at| world.nodes[at].clone());
-        let moves = [false, true, false];
-        let nodes = [first.clone(), second, third].into_iter().zip(moves).map(|(node, moves)| {
-            let (is_moved, first) = (Arc::clone(&is_moved), first.clone());
-            Begins::new(&node, move |node, call, runtime| {
-                let node = if moves && is_moved.load(Ordering::Relaxed) { &first } else { node };
-                if call.asks_server() {
-                    return begin(node, call, runtime);
-                }
-                let asked = asked(node, call.operation().clone());
-                runtime.spawn(Box::pin(async move {
-                    let mut answer = asked.await;
-                    if let Ok(CallReply::Voted(reply)) = &mut answer {
-                        reply.server = None;
-                    }
-                    call.answer(answer);
-                }));
-                Ok(())
-            })
-        });
-        let manager = world.over(nodes.collect::<Vec<_>>());
-        world.run(world.lock(&manager).release()).unwrap();
-        world.inject(1..2, error.clone());
-        world.run(world.lock(&manager).release()).unwrap();
-        is_moved.store(true, Ordering::Relaxed);
-        world.advance(SECOND);
-        // A quorum may be there before the node has said which server it is.
-        drop(world.try_lock(&manager));
-        world.catch_up();
-        let locked = world.try_lock(&manager);
-        let is_refused = matches!(locked, Err(LockError::SameServer { .. }));
-        assert_eq!(is_refused, matches!(error, Fault::Dead), "{error:?}: {locked:?}");
-    }
 }
 
 #[test]

@@ -3,14 +3,13 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::backend::{Call, CallResult, Operation};
 use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, Runtime};
 use quorate_memory::Fault;
 
-use crate::backends::{Begins, Odd, asked, begin};
+use crate::backends::Odd;
 use crate::world::{MS, Paused, SECOND, World, validity};
 
 #[test]
@@ -108,42 +107,6 @@ fn t2_a_waiter_that_takes_a_win_too_late_releases_it_and_wins_again() {
         assert!(world.sim.elapsed() < 980 * MS, "{:?}", world.sim.elapsed());
         assert!(guard.remaining() > 800 * MS);
     }
-}
-
-/// The extension was granted in time. The process was stopped, and looks at the lease before it handles the replies.
-#[test]
-fn t2_a_lease_that_a_look_has_found_to_be_over_is_not_renewed_by_replies_that_were_there_before() {
-    let world = World::new(3);
-    let client = Paused::new(&world.sim);
-    let replies: Arc<Mutex<Vec<(Call, CallResult, Instant)>>> = Arc::default();
-    let nodes = world.nodes.iter().map(|node| {
-        let (replies, sim) = (Arc::clone(&replies), world.sim.clone());
-        Begins::new(node, move |node, call, runtime| {
-            if !matches!(call.operation(), Operation::Extend(..)) {
-                return begin(node, call, runtime);
-            }
-            let (node, replies, sim) = (node.clone(), Arc::clone(&replies), sim.clone());
-            runtime.spawn(Box::pin(async move {
-                let result = asked(&node, call.operation().clone()).await;
-                replies.lock().unwrap().push((call, result, sim.now()));
-            }));
-            Ok(())
-        })
-    });
-    let manager = LockManager::builder(nodes).runtime(client.clone()).build().unwrap();
-    let guard = world.run(manager.lock("r").auto_renew()).unwrap();
-    while replies.lock().unwrap().len() < 3 {
-        world.advance(MS);
-    }
-    // To an end that the extension would move.
-    client.pause(7 * SECOND);
-    assert!(!guard.is_valid() && world.holders("r") == 3);
-    for (call, result, at) in std::mem::take(&mut *replies.lock().unwrap()) {
-        call.answer_at(result, at);
-    }
-    world.advance(SECOND);
-    assert!(!guard.is_valid() && world.holders("r") == 0);
-    assert!(matches!(world.run(guard.lost()), LeaseEnd::Expired { .. }));
 }
 
 /// All scripts that a node is ever sent.

@@ -7,7 +7,7 @@ use quorate_core::{ExtendError, LeaseEnd, Runtime};
 use quorate_memory::{Fault, MemoryNode};
 
 use crate::telling::{of, told};
-use crate::world::{HOUR, MS, SECOND, World, validity};
+use crate::world::{HOUR, MS, SECOND, World};
 
 #[test]
 fn h1_a_failed_extension_leaves_the_lease_as_it_is() {
@@ -225,17 +225,6 @@ fn h3_a_lease_of_an_hour_outlives_rolling_restarts() {
     drop(guard);
     world.catch_up();
     assert_eq!(world.keys_left(), 0, "nothing of it stays");
-}
-
-/// Rule T1.
-#[test]
-fn an_extension_counts_from_when_it_was_sent() {
-    let (world, guard) = World::new(3).held();
-    world.advance(4 * SECOND);
-    world.inject(.., Fault::Slow(300 * MS));
-    let sent = world.sim.elapsed();
-    world.run(guard.extend()).unwrap();
-    assert_eq!(guard.remaining(), validity(10 * SECOND) - (world.sim.elapsed() - sent));
 }
 
 /// The second caller hears of the round after the next one has failed.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use quorate_core::LockRequest;
-use quorate_memory::{Effect, Fault, Rule, Value};
+use quorate_memory::{Effect, Rule, Value};
 
 use super::is_held;
 use crate::waiting::processes::{Process, Scene};
@@ -37,25 +37,6 @@ fn a_new_process_waits_in_the_queue_of_the_others() {
             Some(Value::OrderedSet(entries)) => assert_eq!(entries.len(), 2, "{name}"),
             other => panic!("{name}: {other:?}"),
         }
-    }
-}
-
-/// It may be the gate. The next reader knows that it is silent.
-/// Rule RW1.
-#[test]
-fn a_silent_node_is_waited_for_once() {
-    let scene = Scene::new(3);
-    let reader = scene.process();
-    scene.inject(..1, Fault::Hung);
-    for is_first in [true, false] {
-        let start = scene.sim.elapsed();
-        let guard = scene.run(reader.locks.read("r")).unwrap();
-        let waited = scene.sim.elapsed() - start;
-        // A twentieth of the ttl is half a second: a node timeout is less.
-        assert_eq!(waited > 10 * MS, is_first, "{waited:?}");
-        assert!(waited < SECOND, "{waited:?}");
-        scene.run(guard.release()).unwrap();
-        scene.advance(SECOND);
     }
 }
 
