@@ -6,10 +6,10 @@
 //!                                     └───────────────────────┘
 //! ```
 //!
-//! `plain` is the loop of a lock that waits: read it first. `trying` is that of a lock that waits
-//! for no holder, `any` that of one of several names, `readers` that of a reader. `rounds` is what
-//! all have. `back_off` is a wait without a wait queue, `request` is what was asked for, and
-//! `replicas` remembers nodes that were no primaries.
+//! `plain` is the loop of a lock of all its names: read it first. `any` is that of one of several
+//! names, `readers` that of a reader. `rounds` is what all have. `back_off` is a wait without a
+//! wait queue, `request` is what was asked for, and `replicas` remembers nodes that were no
+//! primaries.
 
 mod any;
 mod back_off;
@@ -18,7 +18,6 @@ mod readers;
 mod replicas;
 mod request;
 mod rounds;
-mod trying;
 
 use std::sync::Arc;
 
@@ -42,8 +41,7 @@ pub(crate) async fn acquire(
     request: &Request,
 ) -> Result<Arc<Attempt>, LockError> {
     match (request.settings.mode, &request.set) {
-        (Mode::Exclusive, None) if request.waits() => plain::acquire(manager, request).await,
-        (Mode::Exclusive, None) => trying::acquire(manager, request).await,
+        (Mode::Exclusive, None) => plain::acquire(manager, request).await,
         (Mode::Exclusive, Some(set)) => any::acquire(manager, request, set).boxed().await,
         (Mode::Shared, _) => readers::acquire(manager, request).boxed().await,
     }

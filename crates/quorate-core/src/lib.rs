@@ -27,14 +27,14 @@
 //! | 8 | `over/access` | the private things that this floor needs |
 //! | 7 | [`manager`](LockManager) | the handle: `lock`, `with`, `adopt`, `leases`, `close` |
 //! | 7 | [`manager/request`](LockRequest) | what a user asks for; awaited, it gives a guard |
-//! | 7 | [`manager/guard`](LockGuard) | the RAII value: releases on drop, or when asked to |
 //! | 7 | `manager/mark` | a lock that stays on the nodes after its work |
+//! | 7 | [`manager/guard`](LockGuard) | the RAII value: releases on drop, or when asked to |
 //! | 7 | [`manager/detached`](DetachedLock) | the record with which another process adopts a lock |
 //! | 6 | `acquire` | a loop for each kind of request, over the rounds that all share |
 //! | 5 | [`attempt/lease`](Lease) | what a holder sees of its lease and asks of it |
 //! | 5 | `attempt` | the life of one token; what an input means is decided by `algorithm/attempt` |
-//! | 4 | `turns` | `ManagerState`, the root of a manager |
-//! | 4 | `turns/tickets` | a FIFO queue of tasks for each key; `turns/queues` is their memory |
+//! | 4 | `turns/tickets` | turns inside a manager: one ticket for each key |
+//! | 4 | `turns` | `ManagerState`, the root of a manager, with the `queues` of its tasks |
 //! | 4 | `turns/readers` | readers that wait: those of one lock share an entry |
 //! | 4 | `turns/remote_wait` | the wait between processes; `algorithm/wait` decides it |
 //! | 3 | `cluster/shell` | how an attempt or a wait takes an input, and what follows |
@@ -56,14 +56,13 @@
 //!
 //! - `manager`: its `close` (`manager/close`) is an input of each open attempt and wait, and waits
 //!   until the nodes that answer are clean.
-//! - `acquire`: `plain`, and `trying` for a lock that waits for no holder, and goes on only while
-//!   the votes are split; `any` (one of several names, so permits too); `readers`, which may wait
-//!   or not, and whose win gives way to a writer that waits. `rounds` is what all share; dropping
-//!   it ends an acquire that was dropped. `rounds/lost` is the error of a lost round, which waits
-//!   for its undo, `rounds/split` is for split votes without waiting, and `back_off` the jittered
-//!   pause where no node keeps a queue.
-//! - `attempt`: each reply, push, due time and command is one input, handled at once. `calls` is what
-//!   it sends, and the replies, `end` is the end of the lease, seen and set without a mutex,
+//! - `acquire`: `plain`; `any` (one of several names, so permits too); `readers`, whose win gives
+//!   way to a writer that waits. Each may wait for a holder, or go on only while the votes are
+//!   split. `rounds` is what all share; dropping it ends an acquire that was dropped. `rounds/lost`
+//!   is the error of a lost round, which waits for its undo, `rounds/split` is for split votes
+//!   without waiting, and `back_off` the jittered pause where no node keeps a queue.
+//! - `attempt`: each reply, push, due time and command is one input, handled at once. `calls` is
+//!   what it sends, and the replies, `end` is the end of the lease, seen and set without a mutex,
 //!   `apply` tells what has changed, `renewing` extends, and `risk` shows a failed extension or a
 //!   revoke.
 //! - `turns`: one ticket for each key, and for a set of names of which one is wanted. Readers take

@@ -1,11 +1,11 @@
-//! A lock that waits until it is free. Read this first.
+//! A lock of all its names, which may wait until it is free. Read this first.
 //!
 //! The request takes a ticket for each of its keys, in sorted order, so that one task of this
 //! manager competes for a key at a time. Then it makes one attempt at the nodes after another,
 //! until one is won. Between two of them, and before the first if an earlier task of this manager
 //! waits there or other processes do (a word of the gate, a second old at most), it waits for its
 //! turn in the wait queue of its first key, which a node keeps. On a free lock it waits for its
-//! round alone.
+//! round alone. A request that waits for no holder tries again only while the votes are split (O8).
 //!
 //! While an attempt runs, it has the tickets. A win ends the wait at the gate; one that is still
 //! valid when the request hears of it keeps them until its releases are on their way
@@ -42,8 +42,8 @@ pub(super) async fn acquire(
                 rounds.end_wait();
                 return rounds.finish().await;
             }
-            Round::Lost => {}
-            Round::Final => break,
+            Round::Lost if request.waits() || rounds.try_again_later().boxed().await => {}
+            Round::Lost | Round::Final => break,
         }
     }
     Err(give_up(&mut rounds).boxed().await)
@@ -52,7 +52,7 @@ pub(super) async fn acquire(
 /// Waits until the next attempt is worth making: at once, if none was lost and no other process
 /// waits. `false` at the deadline.
 async fn wait_for_turn(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
-    if rounds.has_lost() || rounds.others_are_first() {
+    if rounds.request.waits() && (rounds.has_lost() || rounds.others_are_first()) {
         rounds.note_awaited();
         if rounds.await_in_time(wait_at_gate(rounds)).boxed().await?.is_none() {
             return Ok(false);
@@ -75,7 +75,7 @@ async fn wait_at_gate(rounds: &Rounds<'_>) {
 
 /// Ends the request without the lock: it is too late, or the nodes' errors are permanent. Leaves
 /// the queue at the gate, unless another task of this manager goes on there.
-pub(super) async fn give_up(rounds: &mut Rounds<'_>) -> LockError {
+async fn give_up(rounds: &mut Rounds<'_>) -> LockError {
     let ticket = rounds.turn.first();
     let wait = ticket.and_then(Ticket::wait);
     let unasked = rounds.unasked(wait.as_ref());
