@@ -1,8 +1,7 @@
 //! Resource, key, token and label: what users lock, and what a node stores for it.
 
-pub(crate) mod entropy;
 mod label;
-mod token;
+pub(crate) mod token;
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Label, hex, label};
-use crate::resource::entropy::EntropyError;
 
 const ENTROPY: usize = 20;
 
@@ -143,6 +142,21 @@ fn are_digits(bytes: &[u8]) -> bool {
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
+    }
+}
+
+/// Why there are no random bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no random bytes: {reason}")]
+pub struct EntropyError {
+    reason: String,
+}
+
+impl EntropyError {
+    /// Creates the error with this reason.
+    #[must_use]
+    pub fn new(reason: impl fmt::Display) -> Self {
+        Self { reason: reason.to_string() }
     }
 }
 

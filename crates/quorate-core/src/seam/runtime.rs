@@ -35,7 +35,7 @@ pub(crate) use self::tokio::is_in_task;
 #[cfg(feature = "tokio")]
 pub use self::tokio::{InTokio, TokioContext, TokioRuntime};
 pub use self::wall::unix_micros;
-pub use crate::resource::entropy::EntropyError;
+pub use crate::resource::token::EntropyError;
 
 /// A boxed future that can move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

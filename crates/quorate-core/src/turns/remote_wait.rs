@@ -5,12 +5,11 @@
 //! one task gives up and the next one goes on there. Its REFRESH, WATCH and LEAVE are calls like
 //! all others, and their replies come here. The timekeeper gives it the time. The task that
 //! competes waits to be [`called`](RemoteWait::called) to its next attempt, with a timer of its
-//! own. `goal` is what is waited for, with the `watches` on which a push may come, and `calls`
+//! own. `goal` is what is waited for, with the watches on which a push may come, and `calls`
 //! carries out what the machine asks for.
 
 mod calls;
 mod goal;
-mod watches;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::RemoteWait;
-use super::watches::Watches;
 use crate::algorithm::quorum::NodeId;
 use crate::algorithm::wait::{Entry, Refreshed, WatchedKey};
 use crate::resource::Key;
@@ -93,6 +92,48 @@ impl Goal {
             false => vec![watched],
         };
         self.watches.renew(gate, keys)
+    }
+}
+
+/// How many keys are watched. The others are looked at by each refresh.
+const MOST_WATCHES: usize = 16;
+
+/// One watch, or one for each of several keys, at one gate.
+#[derive(Default)]
+pub(super) struct Watches {
+    gate: Option<NodeId>,
+    list: Vec<(u32, WatchedKey)>,
+}
+
+impl Watches {
+    /// Returns which of the keys to watch anew: a single key always, of several those that are not
+    /// watched yet. All other watches end.
+    fn renew(&mut self, gate: NodeId, mut keys: Vec<WatchedKey>) -> Vec<WatchedKey> {
+        let is_kept = self.gate.replace(gate) == Some(gate) && keys.len() > 1;
+        self.list.retain(|(_, watched)| is_kept && keys.contains(watched));
+        keys.retain(|key| self.list.iter().all(|(_, watched)| watched != key));
+        keys.truncate(MOST_WATCHES.saturating_sub(self.list.len()));
+        keys
+    }
+
+    pub(super) fn add(&mut self, number: u32, key: WatchedKey) {
+        self.list.push((number, key));
+    }
+
+    /// Ends a watch. Returns its key.
+    pub(super) fn take(&mut self, number: u32) -> Option<WatchedKey> {
+        let at = self.list.iter().position(|(watch, _)| *watch == number)?;
+        Some(self.list.swap_remove(at).1)
+    }
+
+    /// Ends the watch of a key.
+    fn forget(&mut self, key: &WatchedKey) {
+        self.list.retain(|(_, watched)| watched != key);
+    }
+
+    /// The lowest number in use; zero for none.
+    pub(super) fn lowest(&self) -> u32 {
+        self.list.iter().map(|(number, _)| *number).min().unwrap_or(0)
     }
 }
 
