@@ -630,7 +630,8 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         let quorum = self.settings.nodes.quorum();
         let lasts = |end: &Instant| promises().filter(|other| other >= end).count() >= quorum;
         // Those of one round are the same.
-        self.promised = promises().max().filter(lasts).or_else(|| promises().filter(lasts).max());
+        let latest = || promises().max().filter(lasts).or_else(|| promises().filter(lasts).max());
+        self.promised = if promises().count() < quorum { None } else { latest() };
     }
 
     /// The end of the lease; `None` without a quorum of promises.
