@@ -65,7 +65,7 @@ impl Cluster {
             Operation::ServerId => CallKind::Waiting,
             _ => CallKind::Question,
         };
-        let tag = Tag { node, number: 0, begun: now, kind };
+        let tag = Tag { node, number: 0, begun: now, kind, asks_server: false };
         let cluster = Arc::clone(self);
         let asked = Asked::new(|slot| Arc::new(Settling { cluster, slot }));
         let call = Call::new(operation, tag, asked.sender());
@@ -97,7 +97,7 @@ impl Cluster {
     /// caller waits for that.
     pub(crate) fn keep_lists(self: &Arc<Self>, answered: CallKind, now: Instant) {
         for node in self.nodes.take_lacking_list(answered).iter() {
-            let tag = Tag { node, number: 0, begun: now, kind: CallKind::List };
+            let tag = Tag { node, number: 0, begun: now, kind: CallKind::List, asks_server: false };
             let (cluster, slot) = (Arc::clone(self), Arc::new(Nobody));
             let sender = Arc::new(Settling { cluster, slot });
             // Where it was not sent, the next connection tells what the node keeps.

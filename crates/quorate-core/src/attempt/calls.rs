@@ -29,7 +29,7 @@ impl State {
             self.begin_releases(attempt, now);
         }
         let (operation, kind) = self.operation(attempt, node, message);
-        let tag = Tag { node, number: id.number, begun: now, kind };
+        let tag = Tag { node, number: id.number, begun: now, kind, asks_server: false };
         match attempt.begin_call(operation, tag) {
             Ok(since) => {
                 let silent = now.saturating_duration_since(since);

@@ -232,7 +232,7 @@ impl Nodes {
         }
         let silent_since = {
             let mut health = self.health(id);
-            call.asks_server = kind.sets_ttl()
+            call.tag.asks_server = kind.sets_ttl()
                 && health.server == Server::Unknown
                 && node.capabilities.contains(Capabilities::SERVER_ID);
             health.begin(now)

@@ -61,7 +61,8 @@ pub fn ask(
     begin: impl FnOnce(Call) -> Result<(), NotSent>,
 ) -> Asked {
     let asked = Asked::new(|slot| slot);
-    let tag = Tag { node: NodeId::FIRST, number: 0, begun: now, kind: CallKind::Waiting };
+    let (node, kind) = (NodeId::FIRST, CallKind::Waiting);
+    let tag = Tag { node, number: 0, begun: now, kind, asks_server: false };
     if let Err(not_sent) = begin(Call::new(operation, tag, asked.sender())) {
         asked.answer(Err(not_sent.error));
     }

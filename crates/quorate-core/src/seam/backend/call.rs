@@ -40,6 +40,8 @@ pub(crate) struct Tag {
     pub(crate) number: u32,
     pub(crate) begun: Instant,
     pub(crate) kind: CallKind,
+    /// Whether the answer is to say which server the node is.
+    pub(crate) asks_server: bool,
 }
 
 /// What a call is for, in health and telemetry.
@@ -94,8 +96,6 @@ impl CallKind {
 pub struct Call {
     operation: Operation,
     pub(crate) tag: Tag,
-    /// Whether the answer is to say which server the node is.
-    pub(crate) asks_server: bool,
     /// `None`: nothing. So the calls of nodes without a group stay small.
     pub(crate) list_task: Option<Box<ListTask>>,
     /// `None` once it is answered.
@@ -133,8 +133,7 @@ impl NotSent {
 
 impl Call {
     pub(crate) fn new(operation: Operation, tag: Tag, sender: Arc<dyn Answered>) -> Self {
-        let (asks_server, list_task) = Default::default();
-        Self { operation, tag, asks_server, list_task, sender: Some(sender) }
+        Self { operation, tag, list_task: None, sender: Some(sender) }
     }
 
     /// What the node is asked to do.
@@ -153,7 +152,7 @@ impl Call {
     /// gives it always.
     #[must_use]
     pub const fn asks_server(&self) -> bool {
-        self.asks_server
+        self.tag.asks_server
     }
 
     /// What is to be done with the list of the node's group, if it is of one.

@@ -132,7 +132,7 @@ impl WaitState {
         let (number, is_watch) = (self.calls, matches!(operation, Operation::Watch { .. }));
         self.awaited = Some(number);
         let kind = if is_watch { CallKind::Watch } else { CallKind::Waiting };
-        let tag = Tag { node: gate, number, begun: now, kind };
+        let tag = Tag { node: gate, number, begun: now, kind, asks_server: false };
         if let Err(settled) = wait.begin_call(operation, tag) {
             self.handle_reply(wait, &tag, settled.result, now);
         }
