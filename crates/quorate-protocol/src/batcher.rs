@@ -2,10 +2,10 @@
 //! as pipelines.
 //!
 //! [`Batcher::begin`] queues a call. The task connects at the first call, takes what is queued, at
-//! most 64 commands and 64 KiB, and hands it to the client by one poll of [`Connection::send`]. It
-//! answers the calls when the replies are there. At most four pipelines are in flight. If only one
-//! were allowed, the undo would wait in the queue until a slow node had answered the acquire, and
-//! would be lost if the program ended (C8).
+//! most 64 commands (32 for a [single node](Limits::of_nodes)) and 64 KiB, and hands it to the
+//! client by one poll of [`Connection::send`]. It answers the calls when the replies are there. At
+//! most four pipelines are in flight. If only one were allowed, the undo would wait in the queue
+//! until a slow node had answered the acquire, and would be lost if the program ended (C8).
 //!
 //! # One script for many
 //!

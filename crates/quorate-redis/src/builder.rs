@@ -281,8 +281,10 @@ impl Builder {
         addresses: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<Vec<RedisNode>, ConnectError> {
         let runtime = self.runtime();
-        let node = |dial| RedisNode::new(dial, runtime.clone(), self.limits);
-        Ok(self.dials(addresses)?.into_iter().map(node).collect())
+        let dials = self.dials(addresses)?;
+        let limits = self.limits.of_nodes(dials.len());
+        let node = |dial| RedisNode::new(dial, runtime.clone(), limits);
+        Ok(dials.into_iter().map(node).collect())
     }
 
     /// A node per address, in the order given, each over a pool of up to `size` connections. See

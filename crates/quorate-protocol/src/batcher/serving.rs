@@ -153,8 +153,9 @@ impl<'a, D: Dial> Serving<'a, D> {
 
     /// Hands the next pipeline to the client.
     fn send(&mut self, context: &mut Context<'_>) {
-        let again = self.again.len().min(MAX_COMMANDS);
-        let taken = self.shared.queue.take(MAX_COMMANDS - again);
+        let commands = self.shared.limits.commands;
+        let again = self.again.len().min(commands);
+        let taken = self.shared.queue.take(commands - again);
         let (mut taken, mut bytes) = (taken.into_iter(), 0);
         let mut sent = Vec::with_capacity(again + taken.len());
         let mut commands = Vec::with_capacity(sent.capacity());
@@ -451,9 +452,6 @@ impl<D: Dial> Serving<'_, D> {
 
 /// Pipelines in flight.
 const WINDOW: usize = 4;
-
-/// Commands of one pipeline.
-const MAX_COMMANDS: usize = 64;
 
 /// Bytes of one pipeline. A larger command goes alone.
 const MAX_BYTES: usize = 64 << 10;

@@ -26,11 +26,23 @@ pub struct Limits {
     /// For the oldest command without a reply, while nothing else comes. Then the connection is
     /// over. 10 s by default.
     pub reply: Duration,
+    /// Commands of one pipeline.
+    commands: usize,
+}
+
+impl Limits {
+    /// The limits of each of so many nodes that one process has. While one of them carries out a
+    /// pipeline, the process is busy with the others. A single node gets two shorter pipelines: it
+    /// carries out one while the process handles the replies to the other.
+    #[must_use]
+    pub const fn of_nodes(self, nodes: usize) -> Self {
+        Self { commands: if nodes == 1 { 32 } else { 64 }, ..self }
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(1), reply: Duration::from_secs(10) }
+        Self { connect: Duration::from_secs(1), reply: Duration::from_secs(10), commands: 64 }
     }
 }
 
