@@ -27,7 +27,7 @@ pub struct Limits {
     /// over. 10 s by default.
     pub reply: Duration,
     /// Commands of one pipeline.
-    commands: usize,
+    pub(super) commands: usize,
 }
 
 impl Limits {
