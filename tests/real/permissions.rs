@@ -83,6 +83,23 @@ fn the_acl_line_of_the_guide_is_enough() {
     assert!(denied.iter().all(may_be), "{denied:?}");
 }
 
+/// The user may not use the key of the probe either: the lock is refused before it is set.
+#[test]
+fn a_lock_that_could_not_be_released_is_refused_without_the_right_to_our_keys() {
+    let node = RedisServer::builder().user("default", "reset").start();
+    let words: Vec<_> = { line("locker", ">pw").into_iter() }
+        .filter(|word| !["~quorate:*", "+del"].contains(&word.as_str()))
+        .collect();
+    assert_eq!(node.cli(&words).error(), None, "{words:?}");
+    on_tokio(async {
+        for client in Client::WITH_POOL {
+            let manager = client.manager_at(&node.address_as("locker", "pw"));
+            let error = manager.lock("orders:1").no_wait().await.unwrap_err().to_string();
+            assert!(error.contains("scripts may not run DEL here"), "{client:?}: {error}");
+        }
+    });
+}
+
 /// The table of the guide: each feature, and its rights.
 fn features() -> Vec<(&'static str, Vec<String>)> {
     let (_, table) = PAGE.split_once("| feature | commands").unwrap();

@@ -150,6 +150,9 @@ fn questions<C: Command>() -> Vec<C> {
         PROBE.load(),
         run(By::Sha),
         run(By::Text),
+        // A user who may not use the key may not run the other two. A command that he may not run
+        // is refused before its key.
+        PROBE.run::<C>(By::Text, 0, key.len()).arg(&key),
         // `COMMAND LIST` does not say what the user may run.
         delete(CompareAndDelete::DelIfEq),
         delete(CompareAndDelete::DelEx),
@@ -172,12 +175,13 @@ fn read_features(replies: Vec<Result<Value, BackendError>>) -> Result<Features, 
         runs_when_full &= next()?.is_ok();
     }
     is_loaded &= next()?.is_ok();
-    let (by_sha, by_text) = (next()?, next()?);
+    let (by_sha, by_text, without_key) = (next()?, next()?, next()?);
+    let unproven = |by| without_key.map_or(Ok(Ok(by)), |reply| Ok(probed(&reply)?.map(|()| by)));
     let scripts = match (by_sha, by_text) {
         (Ok(reply), _) if is_loaded => probed(&reply)?.map(|()| By::Sha),
         (_, Ok(reply)) => probed(&reply)?.map(|()| By::Text),
-        (Err(error), Err(_)) if is_loaded && !error.is_lack() => Ok(By::Sha),
-        (_, Err(error)) if !error.is_lack() => Ok(By::Text),
+        (Err(error), Err(_)) if is_loaded && !error.is_lack() => unproven(By::Sha)?,
+        (_, Err(error)) if !error.is_lack() => unproven(By::Text)?,
         (_, Err(error)) => Err(because("this node runs no scripts", &error)),
     };
     let mut features = Features::new(scripts);
