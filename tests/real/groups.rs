@@ -50,7 +50,9 @@ async fn found(client: Client, nodes: &[&RedisServer]) -> LockManager {
 fn listed(node: &RedisServer) -> usize {
     let list = node.get("quorate:group:payments").unwrap_or_default();
     let list = String::from_utf8(list).unwrap();
-    list.split_whitespace().filter(|word| word.starts_with("127.0.0.1:")).count()
+    // Those with `-` are on it no more.
+    let nodes = list.lines().filter(|line| !line.starts_with('-'));
+    nodes.filter(|line| line.contains(" 127.0.0.1:")).count()
 }
 
 fn name(node: &RedisServer) -> String {
@@ -125,6 +127,11 @@ fn n3_a_node_whose_list_is_garbage_has_no_vote_until_there_is_a_new_list() {
             until_it_says("each node keeps the list", async || {
                 lock_and_release(&new).await;
                 all.iter().all(|node| listed(node) == 3)
+            })
+            .await;
+            until_it_says("the node has a vote", async || {
+                drop(other.lock("r").await.unwrap());
+                !other.check().await.to_string().contains("no list of nodes")
             })
             .await;
         }

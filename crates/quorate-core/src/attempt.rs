@@ -167,6 +167,7 @@ impl Actor for State {
             Input::Notice(Notice::Time) => self.handle_time(attempt, now, effects),
             Input::Notice(Notice::Renewal) => self.renew(attempt, now, effects),
             Input::Notice(Notice::Back(node)) => self.machine.handle_back(node, now),
+            Input::Notice(Notice::Judge) => self.judge(attempt, now),
             Input::Notice(Notice::Drain) if attempt.is_held(now) => {}
             Input::Notice(notice @ (Notice::Drain | Notice::Close(_))) => {
                 let grace = if let Notice::Close(grace) = notice { grace } else { Duration::ZERO };

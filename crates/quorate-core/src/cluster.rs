@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
-use crate::cluster::attempts::Attempts;
+use crate::cluster::attempts::{Attempts, Notice};
 use crate::cluster::nodes::{Change, Nodes};
 use crate::config::Config;
 use crate::seam::backend::{
@@ -93,10 +93,15 @@ impl Cluster {
         answer.ok_or(limit)
     }
 
-    /// Has the nodes keep the list of their group that lack it, if this answer has completed it. No
-    /// caller waits for that.
-    pub(crate) fn keep_lists(self: &Arc<Self>, answered: CallKind, now: Instant) {
-        for node in self.nodes.take_lacking_list(answered).iter() {
+    /// What follows from an answer for the group of the nodes: all attempts hear of a node that has
+    /// lost its vote, and nodes that lack the list of all keep it. No caller waits for that.
+    pub(crate) fn follow_group(self: &Arc<Self>, answered: CallKind, now: Instant) {
+        if self.nodes.groups.take_has_strangers() {
+            for entry in self.attempts.open() {
+                entry.handle_notice(Notice::Judge, now);
+            }
+        }
+        for node in self.nodes.groups.take_lacking(answered).iter() {
             let tag = Tag { node, number: 0, begun: now, kind: CallKind::List, asks_server: false };
             let (cluster, slot) = (Arc::clone(self), Arc::new(Nobody));
             let sender = Arc::new(Settling { cluster, slot });
@@ -141,7 +146,7 @@ impl Answered for Settling {
         self.cluster.nodes.tell_change(&tag, settled.change, settled.result.as_ref().err());
         let wake = self.cluster.attempts.tell_back(tag.node, settled.await_back);
         self.cluster.attempts.wake(wake);
-        self.cluster.keep_lists(tag.kind, now);
+        self.cluster.follow_group(tag.kind, now);
         Arc::clone(&self.slot).answered(tag, settled.result, Some(now));
     }
 
@@ -150,7 +155,7 @@ impl Answered for Settling {
     }
 
     fn note_membership(&self, tag: &Tag, says: &Arc<Membership>) {
-        self.cluster.nodes.note_membership(tag.node, says);
+        self.cluster.nodes.groups.note(tag.node, says);
     }
 
     fn now(&self) -> Option<Instant> {

@@ -124,6 +124,7 @@ use self::fields::{Keys, Short, shown};
 use self::figures::*;
 #[cfg(feature = "tracing")]
 use self::span::InSpan;
+use crate::algorithm::group::{Listed, names};
 use crate::resource::{Key, Label};
 use crate::seam::backend::BackendError;
 
@@ -386,7 +387,8 @@ pub fn runtime_ended(node: &str) {
 
 /// Emits `node list changed`. For a backend that keeps on `node` which nodes the clients of a group
 /// have.
-pub fn node_list_changed(group: &str, node: &str, before: &str, now: &str) {
+pub fn node_list_changed(group: &str, node: &str, before: &[Listed], now: &[Listed]) {
+    let (before, now) = (names(before), names(now));
     event!(info, group, node, before, now, "node list changed");
 }
 

@@ -21,7 +21,8 @@ pub async fn exchange_list<D: Dial>(
     call: &Call,
 ) {
     let Some(group) = dial.group() else { return };
-    let commands = group.commands(call.list_task(), features.membership.as_deref());
+    let compares = features.compare_and_delete.is_some();
+    let commands = group.commands(call.list_task(), compares);
     if !commands.is_empty() {
         let answers = connection.send(commands).await;
         features.note_group(group, &dial.name(), answers, call.list_task());

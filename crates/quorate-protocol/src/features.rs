@@ -75,6 +75,12 @@ impl Features {
         self.denied.is_some()
     }
 
+    /// Whether the node had no vote when it was asked. The next handshake says what is so by then.
+    #[must_use]
+    pub const fn has_no_vote(&self) -> bool {
+        self.no_vote.is_some()
+    }
+
     /// Notes what the node `name` has answered to the commands of its group.
     pub(crate) fn note_group(
         &mut self,

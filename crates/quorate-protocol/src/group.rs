@@ -14,6 +14,7 @@ use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
 use crate::error_reply::because;
+use crate::script::{By, Script, script};
 use crate::value::{Value, no_reply, read};
 
 /// A group of clients that must have the same nodes.
@@ -48,24 +49,33 @@ impl NodeGroup {
         vec![set.unwrap_or_else(|_| get(ID)), get(ID), get(&self.key())]
     }
 
-    /// The commands of a task: none; or those that read; or in front of them two that have the node
-    /// keep a list, where it had none only if it still has none.
-    pub(crate) fn commands<C: Command>(
-        &self,
-        task: &ListTask,
-        says: Option<&Membership>,
-    ) -> Vec<C> {
-        let ListTask::Keep(list) = task else {
-            let reads = matches!(task, ListTask::Read);
-            return if reads { self.read() } else { Vec::new() };
-        };
-        let text: String = list.iter().map(|node| format!("{} {}\n", node.id, node.name)).collect();
-        let set = C::new("SET", 64 + text.len()).arg(self.key()).arg(text);
-        let has_none = says.is_none_or(|says| says.list.is_empty()) && !self.is_new_list;
-        let set = if has_none { set.arg("NX") } else { set };
-        let mut commands = vec![C::new("GET", 64).arg(self.key()), set];
-        commands.extend(self.read());
-        commands
+    /// The commands of a task: none; or those that read; or in front of them one that has the node
+    /// keep a list, if it stores what it has said still.
+    ///
+    /// `compares`: the server has commands that compare and delete, and that compare and set.
+    pub(crate) fn commands<C: Command>(&self, task: &ListTask, compares: bool) -> Vec<C> {
+        match task {
+            ListTask::Read => self.read(),
+            ListTask::Keep { list, gone, before } => {
+                let text = text_of(list, gone);
+                let keep = std::iter::once(self.keep(&text, before, compares));
+                keep.chain(self.read()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Replies nil where something else is stored by now.
+    fn keep<C: Command>(&self, text: &str, before: &Membership, compares: bool) -> C {
+        let set = || C::new("SET", 128 + text.len()).arg(self.key()).arg(text);
+        match &before.stored {
+            None => set().arg("NX"),
+            Some(stored) if compares => set().arg("IFEQ").arg(stored),
+            Some(stored) => {
+                let keep = KEEP.run::<C>(By::Text, 1, 128 + stored.len() + text.len());
+                keep.arg(self.key()).arg(stored).arg(text)
+            }
+        }
     }
 
     /// What the node `name` says of the group, by the answers to its commands.
@@ -81,58 +91,61 @@ impl NodeGroup {
     ) -> Result<Arc<Membership>, BackendError> {
         let mut answers = answers.into_iter().map(read);
         let mut next = || answers.next().unwrap_or_else(no_reply);
-        let before = match task {
-            ListTask::Keep(_) => Some((next(), next())),
-            _ => None,
-        };
+        let kept = matches!(task, ListTask::Keep { .. }).then(&mut next);
         let set = next().map_err(|error| because("this node cannot be of a group", &error));
         let Value::Text(id) = next()? else {
             return Err(set.map_or_else(|error| error, |reply| reply.unexpected("SET")));
         };
-        let list = match next()? {
-            Value::Text(text) => parse(&text),
-            _ => Some(Vec::new()),
+        let stored = match next()? {
+            Value::Text(text) => Some(text.into()),
+            _ => None,
         };
-        let list = list.or_else(|| self.is_new_list.then(Vec::new)).ok_or_else(|| {
+        let lists = stored.as_deref().map_or_else(|| Some(Default::default()), parse);
+        let lists = lists.or_else(|| self.is_new_list.then(Default::default));
+        let (list, gone) = lists.ok_or_else(|| {
             let text = format!(
                 "no list of nodes at {}: delete the key, or accept the list of this client",
                 self.key()
             );
             BackendError::new(BackendErrorKind::Stranger, text)
         })?;
-        if let (ListTask::Keep(new), Some((Ok(Value::Text(before)), Ok(set)))) = (task, before)
-            && set != Value::Nil
+        if let (ListTask::Keep { list, before, .. }, Some(Ok(kept))) = (task, kept)
+            && before.stored.is_some()
+            && kept != Value::Nil
         {
-            let before = parse(&before).unwrap_or_default();
-            let names = |list: &[Listed]| {
-                let mut names: Vec<&str> = list.iter().map(|node| &*node.name).collect();
-                names.sort_unstable();
-                names.join(", ")
-            };
-            // Another client of the same nodes may have been first.
-            if !before.iter().map(|node| &node.id).eq(new.iter().map(|node| &node.id)) {
-                node_list_changed(&self.name, name, &names(&before), &names(new));
-            }
+            node_list_changed(&self.name, name, &before.list, list);
         }
         Ok(Arc::new(Membership {
             group: Arc::clone(&self.name),
             id: String::from_utf8_lossy(&id).into(),
             list,
+            gone,
+            stored,
             is_new_list: self.is_new_list,
         }))
     }
 }
 
-/// The list that a node keeps; `None` if the text is none. A text that counted as no list would be
-/// kept by `NX` for ever.
-fn parse(text: &[u8]) -> Option<Vec<Listed>> {
-    let line = |line: &str| {
-        let (id, name) = line.split_once(' ')?;
-        Some(Listed { id: id.into(), name: name.into() })
-    };
-    let list = str::from_utf8(text).ok()?.lines().map(line).collect::<Option<Vec<Listed>>>();
-    list.filter(|list| !list.is_empty())
+/// A line for each node of a list: its id and its name. In front of the id of one that it has no
+/// more stands `-`.
+fn text_of(list: &[Listed], gone: &[Listed]) -> String {
+    let lines = list.iter().map(|node| ("", node)).chain(gone.iter().map(|node| ("-", node)));
+    lines.map(|(sign, node)| format!("{sign}{} {}\n", node.id, node.name)).collect()
 }
+
+/// The nodes of the list that a text is, and those that it has no more; `None` if it is none.
+fn parse(text: &[u8]) -> Option<(Vec<Listed>, Vec<Listed>)> {
+    let (mut list, mut gone) = (Vec::new(), Vec::new());
+    for line in str::from_utf8(text).ok()?.lines() {
+        let (id, name) = line.split_once(' ')?;
+        let (nodes, id) = id.strip_prefix('-').map_or((&mut list, id), |id| (&mut gone, id));
+        nodes.push(Listed { id: id.into(), name: name.into() });
+    }
+    (!list.is_empty()).then_some((list, gone))
+}
+
+/// Sets a key to `ARGV[2]` if it holds `ARGV[1]`; nil if it does not.
+static KEEP: Script = script!("keep_list");
 
 /// The key of the id of a node's data.
 const ID: &str = "quorate:node:id";

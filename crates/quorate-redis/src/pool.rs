@@ -124,9 +124,11 @@ impl<M: ManageConnection> Lend for Source<M> {
             };
             call.note_left(is_late);
             let settled = self.settle(&lent.connection, &call).await;
-            let is_denied =
-                known(lent.connection.features()).as_ref().is_some_and(Features::is_denied);
-            let is_over = is_denied
+            let is_old = Instant::now() >= lent.connection.made_at() + LEAST_LIFE;
+            let is_unproven =
+                |features: &Features| features.is_denied() || is_old && features.has_no_vote();
+            let is_unproven = known(lent.connection.features()).as_ref().is_some_and(is_unproven);
+            let is_over = is_unproven
                 || lent.connection.is_closed()
                 || settled.as_ref().is_err_and(|error| self.ends(error.kind()));
             if is_over {

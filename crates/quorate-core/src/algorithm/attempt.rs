@@ -349,20 +349,24 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         let id = call.node;
         let node = self.nodes.get_mut(id.index());
         let Some(kind) = node.and_then(|node| node.settle(call, &outcome, now)) else { return };
+        self.nodes[id.index()].expel();
         if kind != Purpose::Release {
             self.note_promises();
         }
-        let is_refused = matches!(outcome, Outcome::Refused(_));
+        let node = &self.nodes[id.index()];
+        // Nothing is repaired at a stranger.
+        let is_refused = matches!(outcome, Outcome::Refused(_)) && node.stranger.is_none();
         let is_first = matches!(kind, Purpose::Acquire | Purpose::Extend);
         if self.is_lost()
             && is_first
             && let Some(vote @ RoundVote::Open) = self.votes.get_mut(id.index())
         {
-            *vote = outcome.clone().into();
+            *vote = node.counted(outcome.clone().into());
         }
-        if self.nodes[id.index()].is_open() {
+        if node.is_open() {
             // The first vote of a node in a round counts (Q3).
-            self.nodes[id.index()].vote = self.vote_of(id, kind, outcome, now);
+            let vote = node.counted(self.vote_of(id, kind, outcome, now));
+            self.nodes[id.index()].vote = vote;
         }
         if self.is_held() && self.lease_end() <= Some(now) {
             self.end_lease(true, now);
@@ -374,19 +378,16 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
     }
 
-    /// Notes whether no node that has answered keeps a list of its group. A win then waits for the
+    /// Judges all nodes again: for each why it is a stranger to the others, if it is one (N3). Such
+    /// a node promises nothing, and its votes are unknown, in whatever order they came.
+    ///
+    /// `is_unlisted`: no node that has answered keeps a list of its group. A win then waits for the
     /// nodes that have not answered, to the end of its round at most: they may keep one (N4).
-    pub const fn note_unlisted(&mut self, is_unlisted: bool) {
+    pub fn judge(&mut self, strangers: Vec<Option<E>>, is_unlisted: bool, now: Instant) {
         self.is_unlisted = is_unlisted;
-    }
-
-    /// A node is a stranger to the others (N3). It promises nothing, and its vote in the open round
-    /// is unknown, for this reason: it counts together with no other, in whatever order they came.
-    pub fn expel(&mut self, id: NodeId, reason: E, now: Instant) {
-        let node = &mut self.nodes[id.index()];
-        node.promise = None;
-        if matches!(node.vote, RoundVote::For) {
-            node.vote = RoundVote::Unknown(reason);
+        for (node, stranger) in self.nodes.iter_mut().zip(strangers) {
+            node.stranger = stranger;
+            node.expel();
         }
         self.note_promises();
         if self.is_held() && self.lease_end() <= Some(now) {

@@ -29,6 +29,10 @@ pub struct Membership {
     pub id: Arc<str>,
     /// The nodes of the group, in the order of their ids. Empty: the node keeps no list.
     pub list: Vec<Listed>,
+    /// The nodes of the list before it that are on this one no more.
+    pub gone: Vec<Listed>,
+    /// The text of the list, as the node stores it; `None` if nothing is there.
+    pub stored: Option<Arc<[u8]>>,
     /// The nodes of this client become those of the group, whatever the lists say.
     pub is_new_list: bool,
 }
@@ -92,23 +96,26 @@ fn twin(seats: &[Seat<'_>], at: usize) -> Option<Stranger> {
 /// A node that is not on a list, or all nodes if the list has two more than this client.
 ///
 /// N1: all of an equal list vote. N2: so do those of a list and one more, and all but one of them.
-/// N3: else those that are not on the list have no vote.
+/// N3: else those that are not on the list have no vote. N5: the one more is not the node that has
+/// just left the list, without its data.
 fn unlisted(seats: &[Seat<'_>], at: usize) -> Option<Stranger> {
     let own = seats[at].says.filter(|says| !says.is_new_list)?;
     let is_on = |list: &[Listed], id: &str| list.iter().any(|line| *line.id == *id);
-    let excludes = |list: &&Vec<Listed>| {
+    let is_named = |list: &[Listed]| list.iter().any(|line| *line.name == *seats[at].name);
+    let excludes = |Membership { list, gone, .. }: &&Membership| {
         let known = || seats.iter().filter_map(|seat| seat.says);
         let new = known().filter(|says| !is_on(list, &says.id)).count();
-        let grows_by_one = new == 1 && seats.len() == list.len() + 1;
+        let grows_by_one =
+            new == 1 && seats.len() == list.len() + 1 && (is_on(gone, &own.id) || !is_named(gone));
         let has_two_less = seats.len() + 1 < list.len();
         !list.is_empty() && (has_two_less || !is_on(list, &own.id) && !grows_by_one)
     };
-    let list = seats.iter().filter_map(|seat| Some(&seat.says?.list)).find(excludes)?;
+    let Membership { list, gone, .. } = seats.iter().filter_map(|seat| seat.says).find(excludes)?;
     let mut text = match is_on(list, &own.id) {
         true => format!("this client has an old list of the group {}", own.group),
         false => format!("not a node of the group {}", own.group),
     };
-    if !is_on(list, &own.id) && list.iter().any(|line| *line.name == *seats[at].name) {
+    if !is_on(list, &own.id) && (is_named(list) || is_named(gone)) {
         text.push_str(": it was replaced, or has lost its data");
     }
     let ours: Vec<&str> = seats.iter().map(|seat| seat.name).collect();
@@ -117,8 +124,7 @@ fn unlisted(seats: &[Seat<'_>], at: usize) -> Option<Stranger> {
 }
 
 /// The names of the nodes on a list.
-#[must_use]
-pub fn names(list: &[Listed]) -> String {
+pub(crate) fn names(list: &[Listed]) -> String {
     let mut names: Vec<&str> = list.iter().map(|node| &*node.name).collect();
     names.sort_unstable();
     names.join(", ")
@@ -129,7 +135,9 @@ mod tests {
     use std::collections::HashMap;
     use std::time::{Duration, Instant};
 
-    use super::super::attempt::{Action, AttemptMachine, CallId, Outcome, RoundVote, Settings};
+    use super::super::attempt::{
+        Action, AttemptMachine, CallId, Outcome, Released, RoundVote, Settings,
+    };
     use super::super::lease::Ttl;
     use super::super::quorum::NodeCount;
     use super::*;
@@ -152,7 +160,7 @@ mod tests {
     /// What node `place` says.
     fn says(place: u32, list: Nodes) -> Membership {
         let (group, id) = ("g".into(), place.to_string().into());
-        Membership { group, id, list: of(list), is_new_list: false }
+        Membership { group, id, list: of(list), gone: Vec::new(), stored: None, is_new_list: false }
     }
 
     /// Why none of these nodes of a client has a vote, or some. `told`: the nodes that have
@@ -200,12 +208,10 @@ mod tests {
                 let (mut attempt, told) = (attempt.clone(), told | 1 << place);
                 let (own, group) = (self.own, self.group);
                 let voters = *self.voters.entry(told).or_insert_with(|| voters(own, told, group));
-                for stranger in places(told & !voters) {
-                    attempt.expel(self.calls[&stranger].node, (), self.now);
-                }
-                let is_voter = voters & 1 << place != 0;
-                let outcome = if is_voter { Outcome::Granted(None) } else { Outcome::Failed(()) };
-                attempt.handle_reply(self.calls[&place], outcome, self.now);
+                let is_stranger = |at: &u32| (told & !voters & 1 << at != 0).then_some(());
+                let strangers = places(own).iter().map(is_stranger).collect();
+                attempt.judge(strangers, false, self.now);
+                attempt.handle_reply(self.calls[&place], Outcome::Granted(None), self.now);
                 match attempt.results().first {
                     Some(Ok(())) => self.judge(told, &attempt),
                     Some(Err(_)) => {}
@@ -248,6 +254,41 @@ mod tests {
         assert!(wins > 20_000, "{wins}");
     }
 
+    /// A held lock is released. Two nodes release it, of which one is a stranger, and one says that
+    /// nothing was there.
+    #[test]
+    fn n3_a_stranger_has_no_vote_in_a_release_in_whatever_order_they_answer() {
+        let now = Instant::now();
+        let ttl = Ttl::try_from(Duration::from_secs(10)).unwrap();
+        let count = NodeCount::new(3).unwrap();
+        let calls = |attempt: &mut AttemptMachine<()>| {
+            let mut calls = Vec::new();
+            while let Some((_, Action::Send(call, _))) = attempt.poll_send() {
+                calls.push(call);
+            }
+            calls
+        };
+        let settings = Settings::new(count, ttl, Duration::from_millis(500));
+        let mut held = AttemptMachine::new(settings, now);
+        for call in calls(&mut held) {
+            held.handle_reply(call, Outcome::Granted(None), now);
+        }
+        held.release(now);
+        let released = calls(&mut held);
+        for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+            let mut attempt = held.clone();
+            for (answers, at) in order.into_iter().enumerate() {
+                if answers == 1 {
+                    attempt.judge(vec![Some(()), None, None], false, now);
+                }
+                let outcome = if at == 2 { Outcome::Refused(()) } else { Outcome::Granted(None) };
+                attempt.handle_reply(released[at], outcome, now);
+            }
+            assert_eq!(attempt.results().released, Some(Released::Unconfirmed), "{order:?}");
+            assert!(attempt.is_quiescent());
+        }
+    }
+
     /// Rule N1.
     #[test]
     fn n2_the_same_nodes_one_more_and_one_less_all_vote() {
@@ -262,6 +303,25 @@ mod tests {
         assert_eq!(voters(0b11100, 0b11100, 0b00111), 0b00100, "one node in common");
         assert_eq!(voters(0b1011, 0b1011, 0b0111), 0b0011, "one node was replaced");
         assert_eq!(voters(0b00111, 0b00111, 0b11111), 0, "two less");
+    }
+
+    /// A client has one node less than the others, and had the nodes keep that list. Then the node
+    /// lost its data, or did not.
+    #[test]
+    fn n5_a_node_that_left_the_list_and_lost_its_data_has_no_vote() {
+        let gone = of(0b001);
+        let left = |place| Membership { gone: gone.clone(), ..says(place, 0b110) };
+        let others = [left(1), left(2)];
+        let judge = |name, first: &Membership| {
+            let first = Seat { name, says: Some(first) };
+            let others = ["node 1", "node 2"].into_iter().zip(&others);
+            let others = others.map(|(name, says)| Seat { name, says: Some(says) });
+            let judged = strangers(&[first].into_iter().chain(others).collect::<Vec<_>>());
+            judged.into_iter().map(|stranger| stranger.is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(judge("node 0", &says(0, 0b111)), [false; 3]);
+        assert_eq!(judge("node 0", &says(3, 0)), [true, false, false]);
+        assert_eq!(judge("node 3", &says(3, 0)), [false; 3], "a new node");
     }
 
     #[test]

@@ -45,18 +45,19 @@ impl State {
                     });
                 }
             }
-            Err(Settled { result, change, .. }) => {
-                self.handle_outcome(attempt, &tag, outcome(result), change, now, effects);
+            Err(settled) => {
+                self.handle_reply(attempt, &tag, settled, now, effects);
                 self.publish_end(attempt, now);
             }
         }
     }
 
+    /// A call has settled.
     pub(super) fn handle_reply(
         &mut self,
         attempt: &Attempt,
         tag: &Tag,
-        Settled { mut result, change, says, .. }: Settled,
+        Settled { result, change, says, .. }: Settled,
         now: Instant,
         effects: &mut Effects,
     ) {
@@ -67,6 +68,7 @@ impl State {
         match tag.kind {
             CallKind::Release => {
                 self.turn.note_released(&attempt.manager, tag.node, waiters, now);
+                set_bit(&attempt.queued, tag.node, false);
             }
             CallKind::Acquire if attempt.acquire.asks => {
                 self.turn.note_acquired(tag.node, waiters);
@@ -74,37 +76,15 @@ impl State {
             }
             _ => {}
         }
-        // By all that is known when the vote is counted: another node may have answered meanwhile,
-        // and the connection of one that has voted may have ended.
-        let nodes = &attempt.cluster().nodes;
         if says.is_some() {
-            self.voted.resize(nodes.count().get(), None);
+            self.voted.resize(attempt.cluster().nodes.count().get(), None);
             self.voted[tag.node.index()] = says;
         }
-        self.machine.note_unlisted(nodes.is_unlisted());
-        for (node, error) in nodes.strangers(&self.voted) {
-            if node == tag.node && tag.kind.sets_ttl() && result.is_ok() {
-                result = Err(error.clone());
-            }
-            self.machine.expel(node, error, now);
-        }
+        self.judge(attempt, now);
         let outcome = outcome(result);
         if let Outcome::Marked(Some(mark)) = &outcome {
             self.revoked.get_or_insert_with(|| Box::new(mark.revoked_by()));
         }
-        self.handle_outcome(attempt, tag, outcome, change, now, effects);
-    }
-
-    /// A call has settled.
-    fn handle_outcome(
-        &mut self,
-        attempt: &Attempt,
-        tag: &Tag,
-        outcome: Outcome<BackendError, Option<Holder>>,
-        change: Change,
-        now: Instant,
-        effects: &mut Effects,
-    ) {
         if telemetry::IS_ON {
             let (tag, outcome) = (*tag, outcome.clone());
             let limit = self.machine.settings().call_limit(tag.node);
@@ -116,10 +96,15 @@ impl State {
             // It may not look into the queue. The next round does not ask it.
             attempt.cluster().nodes.note_lack(tag.node, Capabilities::QUEUE, error);
         }
-        if tag.kind == CallKind::Release {
-            set_bit(&attempt.queued, tag.node, false);
-        }
         self.machine.handle_reply(CallId { node: tag.node, number: tag.number }, outcome, now);
+    }
+
+    /// Judges all votes by what is known now: another node may have answered meanwhile, and the
+    /// connection of one that has voted may have ended (N3).
+    pub(super) fn judge(&mut self, attempt: &Attempt, now: Instant) {
+        if let Some((strangers, is_unlisted)) = attempt.cluster().nodes.groups.judge(&self.voted) {
+            self.machine.judge(strangers, is_unlisted, now);
+        }
     }
 
     /// The call in front of the release at a node is given up, with the key that it may set.

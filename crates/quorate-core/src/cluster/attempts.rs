@@ -58,6 +58,8 @@ pub(crate) enum Notice {
     Renewal,
     /// This node answers again.
     Back(NodeId),
+    /// A node has lost its vote in its group.
+    Judge,
     /// The manager is drained: what holds no lease ends.
     Drain,
     /// The manager is closed. A lease that is held ends, and is released after this time at the

@@ -43,7 +43,7 @@ pub(crate) struct Nodes {
     has_twins: AtomicBool,
     /// Comparisons are one after the other, so that the last one has seen every server.
     comparison: Mutex<()>,
-    groups: Groups,
+    pub(crate) groups: Groups,
 }
 
 /// One configured node.
@@ -291,7 +291,7 @@ impl Nodes {
         };
         let is_back = !matches!(sign, Sign::Silence | Sign::Nothing);
         let await_back = if is_back { std::mem::take(&mut health.await_back) } else { Vec::new() };
-        let has_voted = tag.kind.sets_ttl() && result.is_ok();
+        let has_voted = tag.kind.votes() && result.is_ok();
         let says = if has_voted { self.groups.says(tag.node) } else { None };
         Settled { result, change, await_back: await_back.into(), says }
     }
@@ -402,36 +402,6 @@ impl Nodes {
         let name = |at: usize| self.nodes[at].name.to_string();
         let twin = |id: NodeId| Some((name(id.index()), name(self.health(id).twin?)));
         self.count.ids().find_map(twin)
-    }
-
-    /// Notes what a node has said of its group.
-    pub(crate) fn note_membership(&self, id: NodeId, says: &Arc<Membership>) {
-        self.groups.note(id, says);
-    }
-
-    /// The nodes that are to keep another list of their group after an answer to a call of this
-    /// kind.
-    pub(crate) fn take_lacking_list(&self, kind: CallKind) -> NodeSet {
-        self.groups.take_lacking(kind)
-    }
-
-    /// Whether the nodes are of a group, and none that has answered keeps its list.
-    pub(crate) fn is_unlisted(&self) -> bool {
-        self.groups.is_unlisted()
-    }
-
-    /// The nodes that have no vote in their group, and why: by what each said when it `voted`, else
-    /// by what it says now.
-    pub(crate) fn strangers(
-        &self,
-        voted: &[Option<Arc<Membership>>],
-    ) -> Vec<(NodeId, BackendError)> {
-        self.groups.strangers(voted)
-    }
-
-    /// Why a node has no vote in its group.
-    pub(crate) fn stranger(&self, id: NodeId) -> Option<BackendError> {
-        self.groups.stranger(id)
     }
 
     /// Compares the servers of all nodes.

@@ -288,7 +288,7 @@ impl<A: Actor> Answered for Shell<A> {
         }
         let now = now.unwrap_or_else(|| self.cluster().now());
         let settled = self.cluster().nodes.settled(&tag, result, now);
-        self.cluster.keep_lists(tag.kind, now);
+        self.cluster.follow_group(tag.kind, now);
         self.room.put(&self, (Input::Reply(tag, settled), now));
     }
 
@@ -307,7 +307,7 @@ impl<A: Actor> Answered for Shell<A> {
     }
 
     fn note_membership(&self, tag: &Tag, says: &Arc<Membership>) {
-        self.cluster.nodes.note_membership(tag.node, says);
+        self.cluster.nodes.groups.note(tag.node, says);
     }
 
     fn pushed(self: Arc<Self>, tag: &Tag) {

@@ -167,7 +167,8 @@ fn everything() {
     node_recovered("n1", "acquire", MS);
     node_cannot("n1", "watch", error);
     runtime_ended("n1");
-    node_list_changed("payments", "n1", "n1, n2", "n1, n2, n3");
+    let listed = |name: &str| Listed { id: name.into(), name: name.into() };
+    node_list_changed("payments", "n1", &[listed("n1")], &[listed("n1"), listed("n2")]);
 }
 
 /// The rows of the table under `heading`: the cells without backticks. A row whose first cell is

@@ -165,7 +165,8 @@ impl<'a, D: Dial> Serving<'a, D> {
         let loads = commands.len();
         let list = self.list_task(taken.as_slice());
         if let Some(group) = self.shared.dial.group() {
-            commands.extend(group.commands(&list, self.features.membership.as_deref()));
+            let compares = self.features.compare_and_delete.is_some();
+            commands.extend(group.commands(&list, compares));
         }
         let front = commands.len();
         for (call, command, form) in self.again.drain(..again) {
@@ -253,7 +254,7 @@ impl<'a, D: Dial> Serving<'a, D> {
         let task = |is_it: fn(&ListTask) -> bool| {
             calls.iter().map(Call::list_task).find(|task| is_it(task)).cloned()
         };
-        let keep = task(|task| matches!(task, ListTask::Keep(_)));
+        let keep = task(|task| matches!(task, ListTask::Keep { .. }));
         keep.or_else(|| task(|task| matches!(task, ListTask::Read))).unwrap_or_default()
     }
 

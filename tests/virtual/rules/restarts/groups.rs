@@ -81,20 +81,24 @@ impl Server {
     fn list(&self) -> String {
         let Some(Value::String(text)) = self.node.get(LIST) else { return String::new() };
         let text = String::from_utf8(text).unwrap();
-        let mut names: Vec<_> = text.lines().filter_map(|line| line.rsplit('-').next()).collect();
+        let lines = text.lines().filter(|line| !line.starts_with('-'));
+        let mut names: Vec<_> = lines.filter_map(|line| line.rsplit('-').next()).collect();
         names.sort_unstable();
         names.concat()
     }
 
-    /// A command of a group: `GET`, or `SET` with or without `NX`. A compare-and-delete is there as
-    /// well, and nothing else.
+    /// A command of a group: `GET`, or `SET` with or without `NX` or `IFEQ`. A compare-and-delete
+    /// is there as well, and nothing else.
     fn execute(&self, command: &Parts) -> quorate_protocol::Value {
         let words: Vec<&[u8]> = command.iter().collect();
         let found = self.node.get(words[1]);
         match (words[0], words.len()) {
             (b"DELIFEQ", _) => quorate_protocol::Value::Int(0),
             (b"SET", 4) if found.is_some() => quorate_protocol::Value::Nil,
-            (b"SET", 3 | 4) => {
+            (b"SET", 5) if found != Some(Value::String(words[4].to_vec())) => {
+                quorate_protocol::Value::Nil
+            }
+            (b"SET", 3..=5) => {
                 self.node.put(words[1], Value::String(words[2].to_vec()));
                 quorate_protocol::Value::Okay
             }
@@ -203,6 +207,10 @@ impl LockBackend for Node {
 
     fn name(&self) -> Cow<'_, str> {
         self.server.node.name().into()
+    }
+
+    fn connect_limit(&self) -> Duration {
+        1_000 * MS
     }
 
     fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
@@ -454,6 +462,40 @@ fn n4_no_vote_waits_for_a_node_that_hangs() {
     });
 }
 
+/// No node keeps a list, and one hangs. A win waits for it, but for no longer than a round.
+#[test]
+fn n4_the_first_lock_of_a_group_has_a_short_ttl_while_a_node_hangs() {
+    in_world(async |world| {
+        world.servers[2].hangs.store(true, Ordering::SeqCst);
+        let request = world.client(0b111).lock("r").ttl(1_000 * MS).no_wait();
+        assert!(request.await.unwrap().is_valid());
+    });
+}
+
+/// Another list was written meanwhile: a person has accepted it.
+#[test]
+fn n2_a_list_that_comes_late_does_not_replace_another_one() {
+    in_world(async |world| {
+        world.found(0b111).await;
+        let hang = |at: usize, hangs| world.servers[at].hangs.store(hangs, Ordering::SeqCst);
+        hang(3, true);
+        let guard = world.client(0b1111).lock("r").no_wait().await.unwrap();
+        hang(0, true);
+        hang(3, false);
+        world.settle().await;
+        let lists = || world.servers.iter().map(Server::list).collect::<Vec<_>>();
+        assert_eq!(lists()[..4], ["123", "1234", "1234", "1234"]);
+        let Some(Value::String(text)) = world.servers[0].node.get(LIST) else { panic!("a list") };
+        let accepted = text.split_inclusive(|byte| *byte == b'\n').take(2).collect::<Vec<_>>();
+        world.servers[0].node.put(LIST, Value::String(accepted.concat()));
+        let accepted = lists().remove(0);
+        hang(0, false);
+        world.settle().await;
+        assert_eq!(lists()[0], accepted);
+        drop(guard.release().await);
+    });
+}
+
 /// The stranger votes first and the node whose list shows it last, or the other way round.
 #[test]
 fn n3_the_vote_of_a_stranger_counts_with_no_vote_that_shows_it_to_be_one() {
@@ -522,6 +564,62 @@ fn n3_a_vote_of_a_stranger_counts_no_more_when_its_connection_has_ended() {
         let Err(LockError::NoQuorum(error)) = locks.await.unwrap() else { panic!("two holders") };
         assert!(error.to_string().contains("not a node of the group"), "{error}");
         drop(fails.await);
+    });
+}
+
+/// The other clients are a step away: their list does not have the node any more.
+#[test]
+fn n5_a_node_that_lost_its_data_during_a_step_has_no_vote() {
+    in_world(async |world| {
+        for list in [0b111, 0b110] {
+            world.found(list).await;
+        }
+        drop(world.client(0b111).lock("r").no_wait().await.unwrap());
+        world.found(0b110).await;
+        world.servers[0].lose_all();
+        world.servers[2].hangs.store(true, Ordering::SeqCst);
+        let Err(error) = world.client(0b111).lock("s").no_wait().await else { panic!("a vote") };
+        let text = error.to_string();
+        assert!(text.contains("it was replaced, or has lost its data"), "{text}");
+    });
+}
+
+/// Two strangers have granted while no node was there whose list shows that. Another lock hears of
+/// the list.
+#[test]
+fn n3_a_lock_ends_when_another_one_shows_that_strangers_have_granted_it() {
+    in_world(async |world| {
+        world.found(0b00111).await;
+        let client = world.client(0b11001);
+        world.servers[0].hangs.store(true, Ordering::SeqCst);
+        let guard = client.lock("r").no_wait().await.unwrap();
+        world.servers[0].losses.fetch_add(1, Ordering::SeqCst);
+        world.servers[0].hangs.store(false, Ordering::SeqCst);
+        world.settle().await;
+        assert!(guard.is_valid());
+        drop(client.lock("s").no_wait().await);
+        assert!(!guard.is_valid());
+        let text = guard.lost().await.to_string();
+        assert!(text.contains("not a node of the group g"), "{text}");
+    });
+}
+
+/// The nodes are the same, and what the list calls them is not: it is no copy that answers at an
+/// address.
+#[test]
+fn n5_a_person_accepts_the_new_addresses_of_nodes() {
+    in_world(async |world| {
+        world.found(0b111).await;
+        let [a, b] = [0, 1].map(|at| world.servers[at].node.get("quorate:node:id").unwrap());
+        world.servers[0].node.put("quorate:node:id", b);
+        world.servers[1].node.put("quorate:node:id", a);
+        world.servers[0].hangs.store(true, Ordering::SeqCst);
+        let Err(error) = world.client(0b111).lock("r").no_wait().await else { panic!("a copy") };
+        assert!(error.to_string().contains("it may be a copy"), "{error}");
+        world.servers[0].hangs.store(false, Ordering::SeqCst);
+        world.accept(0b111).await;
+        world.servers[0].hangs.store(true, Ordering::SeqCst);
+        drop(world.client(0b111).lock("r").no_wait().await.unwrap());
     });
 }
 

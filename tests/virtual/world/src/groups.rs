@@ -71,21 +71,26 @@ impl Grouped {
             let (id, name) = line.split_once(' ')?;
             Some(Listed { id: id.into(), name: name.into() })
         };
-        let list = self.text(LIST).unwrap_or_default();
-        let list = list.lines().filter_map(line).collect();
-        Membership { group: "g".into(), id: id.into(), list, is_new_list: self.is_new_list }
+        let stored = self.text(LIST);
+        let lines = || stored.as_deref().unwrap_or_default().lines();
+        let list = lines().filter(|text| !text.starts_with('-')).filter_map(line).collect();
+        let gone = lines().filter_map(|text| line(text.strip_prefix('-')?)).collect();
+        let (group, is_new_list) = ("g".into(), self.is_new_list);
+        let stored = stored.as_deref().map(|text| text.as_bytes().into());
+        Membership { group, id: id.into(), list, gone, stored, is_new_list }
     }
 
     /// What the server has said on the present connection, after what the call asks of its list.
     fn says(&self, task: &ListTask) -> Arc<Membership> {
         let age = self.servers.ages[self.at].load(Ordering::Relaxed);
         let mut said = lock(&self.said);
-        if let ListTask::Keep(list) = task {
-            let had_none = said.as_ref().is_none_or(|(_, says)| says.list.is_empty());
-            if !had_none || self.is_new_list || self.text(LIST).is_none() {
-                let text = list.iter().map(|node| format!("{} {}\n", node.id, node.name));
-                self.node.put(LIST, Value::String(text.collect::<String>().into_bytes()));
-            }
+        if let ListTask::Keep { list, gone, before } = task
+            && self.read().stored == before.stored
+        {
+            let line = |sign, node: &Listed| format!("{sign}{} {}\n", node.id, node.name);
+            let list = list.iter().map(|node| line("", node));
+            let text = list.chain(gone.iter().map(|node| line("-", node))).collect::<String>();
+            self.node.put(LIST, Value::String(text.into_bytes()));
         }
         if !matches!(task, ListTask::Nothing) || said.as_ref().is_none_or(|(of, _)| *of != age) {
             *said = Some((age, Arc::new(self.read())));

@@ -66,7 +66,7 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
     /// Hashes what is known of a node.
     #[doc(hidden)]
     pub fn node_fingerprint(&self, id: NodeId, now: Instant, hasher: &mut impl Hasher) {
-        let Node { is_ordered, know, calls, promise, vote, number, failure, looking } =
+        let Node { is_ordered, know, calls, promise, vote, number, failure, looking, .. } =
             self.node(id);
         let is_judged = self.phase == Phase::Ending { is_awaited: true };
         let counts = is_judged || !self.has_ended();

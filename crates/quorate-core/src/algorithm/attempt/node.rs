@@ -18,6 +18,8 @@ pub struct Node<E, H = ()> {
     /// are not ours.
     pub(super) promise: Option<Instant>,
     pub(super) vote: RoundVote<E, H>,
+    /// Why the node is a stranger to the others, if it is one (N3).
+    pub(super) stranger: Option<E>,
     /// The fencing number that the node granted.
     pub(super) number: Option<FencingToken>,
     /// How the last release that failed did so.
@@ -114,6 +116,7 @@ impl<E: Clone, H: Clone> Node<E, H> {
             calls: Vec::new(),
             promise: None,
             vote: RoundVote::Open,
+            stranger: None,
             number: None,
             failure: None,
             looking: Looking::default(),
@@ -129,6 +132,24 @@ impl<E: Clone, H: Clone> Node<E, H> {
         match &self.failure {
             Some(failure) if self.is_open() => RoundVote::Unknown(failure.reason.clone()),
             _ => self.vote.clone(),
+        }
+    }
+
+    /// A vote of the node as it counts: that of a stranger is unknown (N3).
+    pub(super) fn counted(&self, vote: RoundVote<E, H>) -> RoundVote<E, H> {
+        use RoundVote::{Against, For, Unclear};
+
+        match (&self.stranger, vote) {
+            (Some(reason), For | Against(_) | Unclear) => RoundVote::Unknown(reason.clone()),
+            (_, vote) => vote,
+        }
+    }
+
+    /// A stranger promises nothing, and has not voted.
+    pub(super) fn expel(&mut self) {
+        if self.stranger.is_some() {
+            self.promise = None;
+            self.vote = self.counted(self.vote.clone());
         }
     }
 

@@ -45,8 +45,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         let is_whole = due >= saturating_add(self.round.start, self.settings.node_timeout);
         let until = if is_ending { None } else { self.settings.deadline };
         let connected = earlier(earlier(latest, until), Some(self.connect_until));
-        // An extension has time for another try, and no call in it makes the first connect.
-        let may_wait = is_whole && !matches!(self.phase, Phase::Extending { .. });
+        // An extension has time for another try, and no call in it makes the first connect. A
+        // quorum that has granted waits for none (N4).
+        let granted = self.nodes.iter().filter(|node| matches!(node.vote, RoundVote::For));
+        let may_wait = is_whole
+            && !matches!(self.phase, Phase::Extending { .. })
+            && granted.count() < self.settings.nodes.quorum();
         let connected = connected.filter(|at| may_wait && latest.is_some() && *at > now);
         for (id, node) in self.settings.nodes.ids().zip(&mut self.nodes) {
             let has_time = is_ending && latest.is_some() && node.is_open();
@@ -193,6 +197,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
                     if node.know == Knowledge::NotOurs {
                         *vote = RoundVote::Against(H::default());
                     }
+                    *vote = node.counted(vote.clone());
                 }
             }
             // No node said anything against the lease.

@@ -1,6 +1,5 @@
 //! The group of the nodes: what each has said of it, and which of them have no vote (N1 to N5).
 
-use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,13 +15,13 @@ const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the nodes have said of their group, each on its present connection.
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(crate) struct Groups {
     /// A node has said anything. So that nodes without a group take no mutex here.
     is_used: AtomicBool,
     /// Some node has no vote.
     disagrees: AtomicBool,
-    /// No node that has said anything keeps a list.
-    is_unlisted: AtomicBool,
+    /// A node has lost its vote, and no attempt has been told.
+    has_strangers: AtomicBool,
     /// The list of all nodes was completed or has changed, and no node has been told.
     is_due: AtomicBool,
     state: Mutex<State>,
@@ -31,6 +30,8 @@ pub(super) struct Groups {
 #[derive(Debug)]
 struct State {
     nodes: Box<[Node]>,
+    /// No node that has said anything keeps a list.
+    is_unlisted: bool,
     /// The list that all nodes have to keep, once each has said its id and all agree.
     list: Option<Arc<[Listed]>>,
 }
@@ -45,6 +46,9 @@ struct Node {
     read_at: Option<Instant>,
 }
 
+/// For each node why it has no vote, and whether none keeps a list.
+pub(crate) type Judgement = (Vec<Option<BackendError>>, bool);
+
 impl Node {
     fn seat(&self) -> Seat<'_> {
         Seat { name: &self.name, says: self.says.as_deref() }
@@ -54,13 +58,14 @@ impl Node {
 impl Groups {
     pub(super) fn new(names: impl Iterator<Item = Arc<str>>) -> Self {
         let node = |name| Node { name, says: None, stranger: None, read_at: None };
-        let state = Mutex::new(State { nodes: names.map(node).collect(), list: None });
-        let (is_used, disagrees, is_unlisted, is_due) = Default::default();
-        Self { is_used, disagrees, is_unlisted, is_due, state }
+        let (nodes, is_unlisted, list) = (names.map(node).collect(), false, None);
+        let state = Mutex::new(State { nodes, is_unlisted, list });
+        let (is_used, disagrees, has_strangers, is_due) = Default::default();
+        Self { is_used, disagrees, has_strangers, is_due, state }
     }
 
     /// Notes what a node says of its group.
-    pub(super) fn note(&self, id: NodeId, says: &Arc<Membership>) {
+    pub(crate) fn note(&self, id: NodeId, says: &Arc<Membership>) {
         self.is_used.store(true, Ordering::Release);
         self.change(id, |own| {
             let is_known = own.as_ref().is_some_and(|own| Arc::ptr_eq(own, says) || own == says);
@@ -83,44 +88,46 @@ impl Groups {
         }
     }
 
-    /// The nodes without a vote, and why: by what each said when it `voted`, else by what it says
-    /// now.
-    pub(super) fn strangers(
-        &self,
-        voted: &[Option<Arc<Membership>>],
-    ) -> Vec<(NodeId, BackendError)> {
+    /// Judges the nodes by what each says now, if it has the data still that `voted`, else by what
+    /// it said then. `None` without a group.
+    pub(crate) fn judge(&self, voted: &[Option<Arc<Membership>>]) -> Option<Judgement> {
         if !self.is_used.load(Ordering::Acquire) {
-            return Vec::new();
+            return None;
         }
         let state = lock(&self.state);
-        let voted = voted.iter().chain(iter::repeat(&None));
-        let seats: Vec<_> = { state.nodes.iter() }
-            .zip(voted)
-            .map(|(node, voted)| Seat {
+        let voted = |at: usize| voted.get(at).and_then(Option::as_deref);
+        let other = |(at, node): (usize, &Node)| {
+            let (voted, says) = (voted(at)?, node.says.as_deref()?);
+            (voted.id != says.id).then_some(voted)
+        };
+        let others: Vec<_> = state.nodes.iter().enumerate().map(other).collect();
+        let seats: Vec<_> = { state.nodes.iter().enumerate() }
+            .map(|(at, node)| Seat {
                 name: &node.name,
-                says: voted.as_deref().or(node.says.as_deref()),
+                says: others[at].or(node.says.as_deref()).or_else(|| voted(at)),
             })
             .collect();
-        let ids = NodeCount::new(seats.len()).into_iter().flat_map(NodeCount::ids);
-        let strangers = ids.zip(group::strangers(&seats));
-        strangers.filter_map(|(id, why)| Some((id, error_of(why?)))).collect()
+        let strangers = { group::strangers(&seats).into_iter().zip(&others) }
+            .map(|(why, other)| why.or_else(|| other.map(|_| replaced())).map(error_of));
+        Some((strangers.collect(), state.is_unlisted))
     }
 
     /// Why a node has no vote.
-    pub(super) fn stranger(&self, id: NodeId) -> Option<BackendError> {
+    pub(crate) fn stranger(&self, id: NodeId) -> Option<BackendError> {
         match self.disagrees.load(Ordering::Acquire) {
             true => lock(&self.state).nodes[id.index()].stranger.clone(),
             false => None,
         }
     }
 
-    pub(super) fn is_unlisted(&self) -> bool {
-        self.is_unlisted.load(Ordering::Acquire)
+    pub(crate) fn take_has_strangers(&self) -> bool {
+        self.has_strangers.load(Ordering::Acquire)
+            && self.has_strangers.swap(false, Ordering::AcqRel)
     }
 
     /// The nodes that have to keep another list, since the answer to a call of this kind: nobody
     /// has told them. A question writes no list, unless a person has accepted a new one.
-    pub(super) fn take_lacking(&self, kind: CallKind) -> NodeSet {
+    pub(crate) fn take_lacking(&self, kind: CallKind) -> NodeSet {
         if !self.is_due.load(Ordering::Acquire) {
             return NodeSet::default();
         }
@@ -132,7 +139,11 @@ impl Groups {
         }
         let lacks = |node: &Node| {
             let list = state.list.as_ref().zip(node.says.as_ref());
-            list.is_some_and(|(list, says)| !group::is_same(list, &says.list))
+            // A person may have accepted a list for its names.
+            list.is_some_and(|(list, says)| match says.is_new_list {
+                true => **list != *says.list,
+                false => !group::is_same(list, &says.list),
+            })
         };
         let ids = NodeCount::new(state.nodes.len()).into_iter().flat_map(NodeCount::ids);
         ids.filter(|id| lacks(&state.nodes[id.index()])).collect()
@@ -144,10 +155,18 @@ impl Groups {
             return ListTask::Nothing;
         }
         let mut state = lock(&self.state);
+        let State { nodes, list, .. } = &mut *state;
+        let node = &mut nodes[id.index()];
         if kind == CallKind::List {
-            return state.list.clone().map_or(ListTask::Nothing, ListTask::Keep);
+            return match (list, &node.says) {
+                (Some(list), Some(says)) => {
+                    let is_on = |node: &&Listed| list.iter().any(|line| line.id == node.id);
+                    let gone = says.list.iter().filter(|node| !is_on(node)).cloned().collect();
+                    ListTask::Keep { list: Arc::clone(list), gone, before: Arc::clone(says) }
+                }
+                _ => ListTask::Nothing,
+            };
         }
-        let node = &mut state.nodes[id.index()];
         let is_due = node.read_at.is_none_or(|at| now.saturating_duration_since(at) >= READ_AGAIN);
         let may_read = kind.sets_ttl() || kind == CallKind::Question;
         if !may_read || !is_due || !self.disagrees.load(Ordering::Acquire) {
@@ -167,14 +186,22 @@ impl Groups {
         let (strangers, list) = (group::strangers(&seats), group::list(&seats));
         let lists = || seats.iter().filter_map(|seat| seat.says).map(|says| &says.list);
         let is_unlisted = lists().count() > 0 && lists().all(Vec::is_empty);
-        self.is_unlisted.store(is_unlisted, Ordering::Release);
         self.disagrees.store(strangers.iter().any(Option::is_some), Ordering::Release);
         self.is_due.store(list.is_some(), Ordering::Release);
-        state.list = list;
+        (state.is_unlisted, state.list) = (is_unlisted, list);
+        let mut has_strangers = false;
         for (node, stranger) in state.nodes.iter_mut().zip(strangers) {
+            has_strangers |= stranger.is_some() && node.stranger.is_none();
             node.stranger = stranger.map(error_of);
         }
+        self.has_strangers.fetch_or(has_strangers, Ordering::AcqRel);
     }
+}
+
+/// Why a node has no vote that is not the one any more that has voted.
+fn replaced() -> Stranger {
+    let text = "it was replaced, or has lost its data, since it voted".to_owned();
+    Stranger { is_twin: false, text }
 }
 
 fn error_of(why: Stranger) -> BackendError {

@@ -238,8 +238,9 @@ impl CheckRequest {
                 reports[at].problems.push(Problem::SameServer { other });
             }
         }
-        for (id, error) in self.manager.cluster().nodes.strangers(&[]) {
-            reports[id.index()].problems.push(Problem::Failed(error));
+        let judged = self.manager.cluster().nodes.groups.judge(&[]).unwrap_or_default();
+        for (report, stranger) in reports.iter_mut().zip(judged.0) {
+            report.problems.extend(stranger.map(Problem::Failed));
         }
         Check { nodes: reports.into() }
     }

@@ -70,6 +70,11 @@ impl CallKind {
         matches!(self, Self::Acquire | Self::Extend)
     }
 
+    /// Whether its reply is a vote.
+    pub(crate) const fn votes(self) -> bool {
+        matches!(self, Self::Acquire | Self::Extend | Self::Raise | Self::Release)
+    }
+
     /// Whether no vote is asked for: what a node answers to it says nothing of its votes.
     pub(crate) const fn is_extra(self) -> bool {
         matches!(self, Self::Waiting | Self::Watch | Self::Look | Self::List)
@@ -111,9 +116,16 @@ pub enum ListTask {
     Nothing,
     /// The id and the list of the node are read again: nodes of this client disagree.
     Read,
-    /// The node keeps this list from now on. Where it had none, only if it still has none. Then the
-    /// list is read.
-    Keep(Arc<[Listed]>),
+    /// The node keeps `list` from now on, in place of what it has said: only if that is
+    /// [stored](Membership::stored) there still. Then the list is read.
+    Keep {
+        /// The nodes of the group.
+        list: Arc<[Listed]>,
+        /// Those that it has no more.
+        gone: Vec<Listed>,
+        /// What the node has said.
+        before: Arc<Membership>,
+    },
 }
 
 /// A call that did not leave and never will. Made by [`Call::not_sent`].

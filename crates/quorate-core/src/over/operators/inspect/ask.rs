@@ -57,7 +57,8 @@ impl LockManager {
         let end = cluster.now();
         let views = answers.into_iter().map(|(id, answer, at)| NodeView {
             name: Arc::clone(cluster.nodes.name(id)),
-            state: match answer.map(|result| cluster.nodes.stranger(id).map_or(result, Err)) {
+            state: match answer.map(|result| cluster.nodes.groups.stranger(id).map_or(result, Err))
+            {
                 Ok(result) => KeyState::of(result, end.saturating_duration_since(at)),
                 Err(waited) => KeyState::NoReply { waited },
             },
