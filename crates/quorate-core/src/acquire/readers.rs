@@ -79,9 +79,9 @@ async fn wait_for_turn(
     gave_way: &mut bool,
 ) -> Result<bool, LockError> {
     let (manager, keys, now) = (rounds.manager, &rounds.request.keys, rounds.now());
-    let others_wait = manager.waited_for(keys, now).is_some();
-    *gave_way |= rounds.request.waits() && others_wait;
-    let has_to_wait = rounds.has_lost() || others_wait || manager.readers.is_waiting(keys);
+    let writer_waits = manager.waited_for(keys, now).is_some();
+    *gave_way |= rounds.request.waits() && writer_waits;
+    let has_to_wait = rounds.has_lost() || writer_waits || manager.readers.is_waiting(keys);
     if rounds.request.waits() && has_to_wait {
         rounds.note_awaited();
         if rounds.await_in_time(wait_with_others(rounds, member)).await?.is_none() {
@@ -148,5 +148,5 @@ async fn writer(rounds: &Rounds<'_>, attempt: &Arc<Attempt>) -> Option<usize> {
 fn note_writer(rounds: &Rounds<'_>, writer: Option<usize>) {
     let (manager, now) = (rounds.manager, rounds.cluster().now());
     let key = writer.and_then(|at| rounds.request.keys.get(at));
-    key.into_iter().for_each(|key| manager.note_word(key, true, now));
+    key.into_iter().for_each(|key| manager.note_writer(key, now));
 }

@@ -34,6 +34,9 @@ pub(super) struct KeyQueue {
     pub(super) ticket: Whereabouts,
     /// Whether other processes wait, as the gate said it last, and when.
     pub(super) word: Option<(bool, Instant)>,
+    /// When a node last said to a reader that a writer waits. Since then no gate has said that
+    /// nobody does.
+    pub(super) writer: Option<Instant>,
     /// The wait between processes.
     pub(super) wait: Option<Arc<RemoteWait>>,
     /// The label of the task that joined that wait last.

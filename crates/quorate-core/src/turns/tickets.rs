@@ -28,7 +28,7 @@ use crate::error::QuorumFailure;
 use crate::resource::{Key, Label};
 use crate::turns::ManagerState;
 use crate::turns::queues::{KeyQueue, Whereabouts};
-use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
+use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput, is_recent};
 
 /// The right to compete for one key. Dropped, it is handed over.
 pub(crate) struct Ticket {
@@ -55,24 +55,33 @@ impl ManagerState {
         }
         if let Some(queue) = state.queues.get_mut(key) {
             queue.word = Some((others_wait, now));
+            queue.writer = queue.writer.filter(|_| others_wait);
             if matches!(queue.ticket, Whereabouts::Here) {
                 state.forget_in_time(key);
             }
         }
     }
 
-    /// The word that others wait for `key` is not true any more.
-    pub(crate) fn forget_word(&self, key: &Key) {
+    /// A node has said to a reader that a writer waits for `key`.
+    pub(crate) fn note_writer(&self, key: &Key, now: Instant) {
+        self.note_word(key, true, now);
         if let Some(queue) = self.lock().queues.get_mut(key) {
-            queue.word = None;
+            queue.writer = Some(now);
         }
     }
 
-    /// The first of `keys` for which other processes wait, as its gate has said lately.
+    /// The word that others wait for `key` is not true any more.
+    pub(crate) fn forget_word(&self, key: &Key) {
+        if let Some(queue) = self.lock().queues.get_mut(key) {
+            (queue.word, queue.writer) = (None, None);
+        }
+    }
+
+    /// The first of `keys` for which a writer waits, as its gate has said lately.
     pub(crate) fn waited_for<'a>(&self, keys: &'a [Key], now: Instant) -> Option<&'a Key> {
         let state = self.lock();
-        let others_wait = |key| state.queues.get(key).is_some_and(|queue| queue.others_wait(now));
-        keys.iter().find(|key| others_wait(*key))
+        let writer = |key| state.queues.get(key).and_then(|queue| queue.writer);
+        keys.iter().find(|key| writer(*key).is_some_and(|at| is_recent(at, now)))
     }
 
     /// The releases of the attempt that has the ticket of `key` begin. Returns whether the gate of

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use quorate_core::backend::Operation as Asked;
-use quorate_core::{LockError, Runtime};
+use quorate_core::{BackendError, BackendErrorKind, LockError, Runtime};
 use quorate_memory::Fault;
 
 use crate::backends::{Begins, begin};
@@ -221,6 +221,32 @@ fn the_next_task_acquires_once_the_gate_has_answered_the_release() {
         let took = world.sim.elapsed();
         assert!(took >= least * MS && took < least * MS + MS / 10, "{took:?} for {least} ms");
     }
+}
+
+/// The client of the gate has no room for the release, and says so at once.
+#[test]
+fn the_next_task_does_not_wait_for_a_gate_that_was_not_asked() {
+    let world = World::complete(5);
+    let asked = Arc::<AtomicUsize>::default();
+    let nodes = world.nodes.iter().map(|node| {
+        let asked = Arc::clone(&asked);
+        Begins::new(node, move |node, call, runtime| match call.operation() {
+            Asked::Release(_, options)
+                if options.asks.is_some() && asked.fetch_add(1, Ordering::Relaxed) == 0 =>
+            {
+                Err(call.not_sent(BackendError::new(BackendErrorKind::Other, "full")))
+            }
+            _ => begin(node, call, runtime),
+        })
+    });
+    let manager = world.over(nodes.collect::<Vec<_>>());
+    let held = world.lock(&manager);
+    let next = world.begun(manager.lock("r"));
+    let before = world.sim.elapsed();
+    drop(held);
+    assert!(world.run(next).unwrap().is_valid());
+    let took = world.sim.elapsed() - before;
+    assert!(asked.load(Ordering::Relaxed) > 0 && took < 10 * MS, "{took:?}");
 }
 
 /// A process that locks a name again asks the gate with a release whether others wait, at most once in 100 ms. One that

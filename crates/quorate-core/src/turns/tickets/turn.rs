@@ -21,9 +21,9 @@ pub(crate) struct Turn {
     home: Option<Arc<NameSet>>,
     /// Since the releases have begun: when the tickets are handed over at the latest.
     handed_over_at: Option<Instant>,
-    /// The gates whose answer to the release is awaited, each with the key of the queue that hears
-    /// their word.
-    asked: Vec<(NodeId, Key)>,
+    /// The gates whose answer to the release is awaited, each with the place of a key that it is
+    /// asked about, and the key of the queue that hears the word.
+    asked: Vec<(NodeId, usize, Key)>,
     /// What the nodes have said of writers to a reader, which has no ticket.
     said: Vec<(NodeId, Waiters)>,
 }
@@ -90,15 +90,15 @@ impl Turn {
             return;
         }
         self.handed_over_at = Some(handed_over_at);
-        for ticket in &self.tickets {
+        for (at, ticket) in self.tickets.iter().enumerate() {
             let (manager, key) = (&ticket.manager, &ticket.key);
-            let (queue, gate_key) = match &self.home {
-                None => (key, key),
-                Some(home) => (&home.key, &home.gate_keys[0]),
+            let (at, queue, gate_key) = match &self.home {
+                None => (at, key, key),
+                Some(home) => (0, &home.key, &home.gate_keys[0]),
             };
             if manager.begin_release(key, queue, attempt, was_held, now) {
                 let gates = manager.cluster.nodes.gates(gate_key, now);
-                self.asked.extend(gates.first().map(|gate| (*gate, queue.clone())));
+                self.asked.extend(gates.first().map(|gate| (*gate, at, queue.clone())));
             }
         }
     }
@@ -106,13 +106,14 @@ impl Turn {
     /// The keys that the release at a node asks about: `keys`, those of the lock, if they have
     /// queues of their own.
     pub(crate) fn asks(&self, node: NodeId, keys: &Arc<[Key]>) -> Option<Arc<[Key]>> {
-        let is_asked = self.asked.iter().any(|(gate, _)| *gate == node);
+        let is_asked = self.asked.iter().any(|(gate, ..)| *gate == node);
         let keys = self.home.as_ref().map_or(keys, |home| &home.gate_keys);
         is_asked.then(|| Arc::clone(keys))
     }
 
     /// The release at a node has settled. What a gate has said is noted before a ticket is handed
-    /// over for it, and also when all tickets are handed over already.
+    /// over for it, and also when all tickets are handed over already. It says nothing of the keys
+    /// behind the first one that others wait for.
     pub(crate) fn note_released(
         &mut self,
         manager: &ManagerState,
@@ -120,9 +121,11 @@ impl Turn {
         waiters: Waiters,
         now: Instant,
     ) {
-        for (_, queue) in self.asked.extract_if(.., |(gate, _)| *gate == node) {
-            if waiters != Waiters::Unknown {
-                manager.note_word(&queue, waiters != Waiters::Nobody, now);
+        for (_, at, queue) in self.asked.extract_if(.., |(gate, ..)| *gate == node) {
+            match waiters {
+                Waiters::Nobody => manager.note_word(&queue, false, now),
+                Waiters::For(first) if at <= first => manager.note_word(&queue, at == first, now),
+                Waiters::For(_) | Waiters::Unknown => {}
             }
         }
     }
@@ -147,7 +150,7 @@ impl Turn {
         let (asked, home) = (&self.asked, &self.home);
         let is_handed_over = |ticket: &mut Ticket| {
             let queue = home.as_ref().map_or(&ticket.key, |home| &home.key);
-            let is_awaited = asked.iter().any(|(_, asked)| asked == queue);
+            let is_awaited = asked.iter().any(|(.., asked)| asked == queue);
             match progress.is_ordered {
                 true => !is_awaited || ticket.is_quick(now),
                 false => !is_awaited && progress.is_decided,
