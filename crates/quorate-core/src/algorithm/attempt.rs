@@ -94,7 +94,7 @@ pub struct AttemptMachine<E, H = ()> {
     /// The end by the hold limit.
     hold_until: Option<Instant>,
     /// The fencing token; in Raising, the number that becomes it.
-    token: Option<FencingToken>,
+    fencing_token: Option<FencingToken>,
     /// The longest ttl that any round asked for.
     longest_ttl: Ttl,
     /// How many calls were made.
@@ -211,7 +211,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         attempt
     }
 
-    fn begin(settings: Settings, phase: Phase, token: Option<FencingToken>, now: Instant) -> Self {
+    fn begin(
+        settings: Settings,
+        phase: Phase,
+        fencing_token: Option<FencingToken>,
+        now: Instant,
+    ) -> Self {
         let nodes = settings.nodes.ids().map(|id| Node::new(settings.ordered.contains(id)));
         let limits = settings.nodes.ids().map(|id| settings.call_limit(id));
         let longest = limits.max().unwrap_or(settings.node_timeout);
@@ -224,7 +229,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             promised: None,
             connect_until: saturating_add(now, longest),
             hold_until: None,
-            token,
+            fencing_token,
             longest_ttl: settings.ttl,
             calls: 0,
             is_unlisted: false,
@@ -523,7 +528,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// The fencing token of a lock that was won.
     #[must_use]
     pub const fn fencing_token(&self) -> Option<FencingToken> {
-        self.token
+        self.fencing_token
     }
 
     /// Why the lease ends, if nothing happens before its end. At its hold limit, no extension gains

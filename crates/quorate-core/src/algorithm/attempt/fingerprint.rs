@@ -34,7 +34,7 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
     #[doc(hidden)]
     pub fn fingerprint(&self, now: Instant, hasher: &mut impl Hasher) {
         let left = |at: Instant| at.saturating_duration_since(now);
-        let Self { phase, round, timers, hold_until, token, .. } = self;
+        let Self { phase, round, timers, hold_until, fencing_token, .. } = self;
         let Self { settings, nodes: _, longest_ttl, calls: _, queued, left_late, .. } = self;
         (self.has_looked, self.is_unlisted).hash(hasher);
         if !settings.connecting.is_empty() {
@@ -48,7 +48,8 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
         self.is_quiescent().hash(hasher);
         if !self.is_quiescent() {
             [round, resend, bound, last, look].map(|timer| timer.map(left)).hash(hasher);
-            (token, longest_ttl, ttl, is_put_off, prolonged, queued, left_late).hash(hasher);
+            (fencing_token, longest_ttl, ttl, is_put_off, prolonged, queued, left_late)
+                .hash(hasher);
         }
         match phase {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => {

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Whether a node is to be looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Looking {
-    wanted: Option<Wanted>,
+    reason: Option<LookReason>,
     /// A push asked for the look in flight.
     is_told: bool,
     /// The end of the pause after a push for nothing.
@@ -25,7 +25,7 @@ pub(super) struct Looking {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Wanted {
+enum LookReason {
     First,
     /// The node has pushed.
     Told,
@@ -41,7 +41,7 @@ impl Looking {
 
     pub(super) fn fingerprint(&self, now: Instant, hasher: &mut impl Hasher) {
         let left = self.paused_until.map(|until| until.saturating_duration_since(now));
-        (self.wanted, self.is_told, left).hash(hasher);
+        (self.reason, self.is_told, left).hash(hasher);
     }
 }
 
@@ -51,7 +51,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     pub fn handle_push(&mut self, node: NodeId, now: Instant) {
         self.decide(now);
         if self.is_held() && self.settings.pushing.contains(node) {
-            self.nodes[node.index()].looking.wanted = Some(Wanted::Told);
+            self.nodes[node.index()].looking.reason = Some(LookReason::Told);
             self.look_at(node, now);
         }
     }
@@ -72,7 +72,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             let is_first = !std::mem::replace(&mut self.has_looked, true);
             for id in self.settings.pushing.iter() {
                 if is_first {
-                    self.nodes[id.index()].looking.wanted.get_or_insert(Wanted::First);
+                    self.nodes[id.index()].looking.reason.get_or_insert(LookReason::First);
                 }
                 self.look_at(id, now);
             }
@@ -85,13 +85,13 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         let node = &mut self.nodes[id.index()];
         let is_awaited = node.awaits_look();
         let looking = &mut node.looking;
-        let Some(wanted) = looking.wanted.filter(|_| is_held && !is_awaited) else {
+        let Some(reason) = looking.reason.filter(|_| is_held && !is_awaited) else {
             return;
         };
         match looking.paused_until.filter(|until| *until > now) {
             Some(until) => self.timers.look = earlier(self.timers.look, Some(until)),
             None => {
-                (looking.wanted, looking.is_told) = (None, wanted == Wanted::Told);
+                (looking.reason, looking.is_told) = (None, reason == LookReason::Told);
                 self.send(id, Message::Look, now);
             }
         }

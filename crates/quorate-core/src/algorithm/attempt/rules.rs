@@ -30,7 +30,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         match (self.phase, kind, outcome) {
             // A late grant votes if it carries the token. With a lower number it is raised.
             (Phase::Raising, Purpose::Acquire, Outcome::Granted(number)) => {
-                match number.cmp(&self.token) {
+                match number.cmp(&self.fencing_token) {
                     Ordering::Less => RoundVote::Open,
                     Ordering::Equal => RoundVote::For,
                     Ordering::Greater => RoundVote::Against(H::default()),

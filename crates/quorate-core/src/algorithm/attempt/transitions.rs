@@ -86,18 +86,18 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         let granted = self.nodes.iter().filter(|node| matches!(node.vote, RoundVote::For));
         match Agreement::of(self.settings.nodes, granted.filter_map(|node| node.number)) {
             Some(Agreement::Token(token)) => {
-                self.token = Some(token);
+                self.fencing_token = Some(token);
                 self.win(now);
             }
             Some(Agreement::Raise(token)) => {
-                self.token = Some(token);
+                self.fencing_token = Some(token);
                 self.phase = Phase::Raising;
                 // A round that was awaited to its end has no timer any more.
                 let limit = earlier(Some(self.node_timeout(now)), self.settings.deadline);
                 self.timers.round = self.timers.round.or(limit);
                 for id in self.settings.nodes.ids() {
                     let node = &mut self.nodes[id.index()];
-                    if matches!(node.vote, RoundVote::For) && node.number != self.token {
+                    if matches!(node.vote, RoundVote::For) && node.number != self.fencing_token {
                         node.vote = RoundVote::Open;
                         self.send_raise(id, now);
                     }
@@ -268,14 +268,14 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     }
 
     pub(super) fn send_raise(&mut self, id: NodeId, now: Instant) {
-        if let Some(token) = self.token {
+        if let Some(token) = self.fencing_token {
             self.send(id, Message::Raise { token }, now);
         }
     }
 
     pub(super) fn send_release(&mut self, id: NodeId, now: Instant) {
         let received = self.nodes.iter().map(|node| node.number);
-        let highest = received.max().flatten().max(self.token);
+        let highest = received.max().flatten().max(self.fencing_token);
         self.send(id, Message::Release { highest }, now);
     }
 
