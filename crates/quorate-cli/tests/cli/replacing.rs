@@ -45,7 +45,9 @@ const WORK: [&str; 4] = ["run", "work", "--", "true"];
 fn keep_list(dir: &Dir, nodes: &[&RedisServer]) {
     let names = |text: Vec<u8>| {
         let text = String::from_utf8(text).unwrap();
-        text.split_whitespace().filter(|word| word.starts_with("127.0.0.1:")).count()
+        // A line that begins with `-` is of a node that has left.
+        let on_it = text.lines().filter(|line| !line.starts_with('-'));
+        on_it.filter(|line| line.contains("127.0.0.1:")).count()
     };
     eventually("each node keeps the list", || {
         with_quorum(|| in_group(dir, nodes, &WORK)).assert_silent();

@@ -154,18 +154,3 @@ fn a_reader_that_gives_way_says_to_whom() {
         }
     }
 }
-
-/// Readers of another process wait while a lock is released.
-#[test]
-fn a_reader_gives_way_to_no_readers() {
-    let scene = Scene::new(3);
-    let [first, second] = [(); 2].map(|()| scene.process());
-    for _ in 0..2 {
-        let held = scene.run(first.locks.lock("r")).unwrap();
-        let request = second.locks.read("r");
-        second.spawn(async move { drop(request.await.unwrap()) });
-        scene.advance(SECOND);
-        scene.run(held.release()).unwrap();
-    }
-    drop(scene.run(first.locks.read("r").timeout(Duration::ZERO)).unwrap());
-}
