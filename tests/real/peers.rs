@@ -329,7 +329,8 @@ fn q4_a_nil_that_is_no_grant_makes_one_holder() {
             let mut held = Vec::new();
             for _ in 0..4 {
                 let manager = client.builder_of(&addresses).build().unwrap();
-                if let Some(guard) = manager.try_lock("r").await.unwrap() {
+                // An error is no lock: a node that the first one has not reached yet grants.
+                if let Ok(Some(guard)) = manager.try_lock("r").await {
                     held.push((manager, guard));
                 }
             }
