@@ -169,7 +169,7 @@ impl Choosing<'_> {
             return Some(false);
         }
         self.rounds.was_behind_others = true;
-        manager.is_freed_here(&request.keys, request.waits()).await.then_some(true)
+        manager.freed_here(&request.keys, request.waits()).await.then_some(true)
     }
 
     /// Takes the ticket of a name that is free here and was not tried before.

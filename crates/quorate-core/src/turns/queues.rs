@@ -1,7 +1,7 @@
 //! The queues of the tasks of a manager, one for each key, with the gate's word about the key.
 
-use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::mem;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ pub(super) struct Queues {
     /// The hash of a key that no task here wanted at a release, and when its gate was asked last,
     /// or could have been. By a part of the hash.
     asked: Vec<(u64, Option<Instant>)>,
-    /// The tasks that wait until one of these keys, in sorted order, is free here.
-    pub(super) choosers: Vec<(Arc<[Key]>, Waker)>,
-    pub(super) last_task: u64,
+    /// The tasks that wait for one of several keys, by their numbers.
+    pub(super) choosers: BTreeMap<u64, Chooser>,
+    last_task: u64,
     pub(super) is_closed: bool,
 }
 
@@ -45,6 +45,19 @@ pub(super) struct KeyQueue {
     pub(super) ended: Option<Instant>,
     /// It is among those to be forgotten.
     pub(super) is_lingering: bool,
+}
+
+/// A task that waits until one of several keys is free here.
+pub(super) struct Chooser {
+    /// In sorted order.
+    pub(super) keys: Arc<[Key]>,
+    pub(super) waker: Waker,
+}
+
+impl Chooser {
+    pub(super) fn wants(&self, key: &Key) -> bool {
+        self.keys.binary_search(key).is_ok()
+    }
 }
 
 /// Where the ticket of a key is.
@@ -94,6 +107,12 @@ const SELDOM: Duration = Duration::from_millis(100);
 const PLACES: usize = 1024;
 
 impl Queues {
+    /// The number of a task that begins to wait.
+    pub(super) const fn next_task(&mut self) -> u64 {
+        self.last_task += 1;
+        self.last_task
+    }
+
     /// Whether the gate of a key is asked that no task here wants: else a tight loop hears of
     /// nobody. The first release does not ask.
     pub(super) fn asks_seldom(&mut self, key: &Key, now: Instant) -> bool {

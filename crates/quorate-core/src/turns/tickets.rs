@@ -144,8 +144,8 @@ impl ManagerState {
 
     /// The ticket comes back: to the first task, if any, or the queue is left to be forgotten.
     fn hand_over(&self, key: &Key) {
-        let (mut next, mut choosers, mut unused) = (None, Vec::new(), None);
-        {
+        let (mut next, mut unused) = (None, None);
+        let choosers = {
             let mut state = self.lock();
             let Some(queue) = state.queues.get_mut(key) else { return };
             if let Some((_, waker)) = queue.tasks.front() {
@@ -154,10 +154,10 @@ impl ManagerState {
             } else {
                 queue.ticket = Whereabouts::Here;
                 unused = queue.wait.take();
-                choosers = state.take_choosers(key);
                 state.forget_in_time(key);
             }
-        }
+            state.choosers(key)
+        };
         if let Some(wait) = unused {
             wait.input(WaitInput::Cancel);
         }

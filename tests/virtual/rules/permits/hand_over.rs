@@ -1,16 +1,16 @@
 //! S2: a free permit goes to a waiter.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::LockGuard;
-use quorate_memory::{Fault, Operation, Sim};
+use quorate_core::{LockError, LockGuard, Runtime};
+use quorate_memory::{Effect, Fault, Operation, Rule, Sim};
 
 use super::{Board, hand_over, name_of};
 use crate::waiting::processes::{Process, Quirk, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
-use crate::world::{HOUR, MS, SECOND, failing};
+use crate::world::{HOUR, MS, SECOND, World, failing};
 
 /// All permits are held by one process. Others wait, one after the other, and one permit after the other is released.
 #[test]
@@ -96,6 +96,27 @@ fn s2_tasks_that_want_any_name_have_one_once_no_task_here_wants_it_alone() {
         board.check(2, 4 * 100 + 20 * (1 + others), "names and any");
         assert!(scene.keys().is_empty(), "{:?}", scene.keys());
     }
+}
+
+/// A name is being released when the request begins. A task here that wants it alone has it then.
+#[test]
+fn s2_a_request_that_waits_for_no_holder_waits_for_no_task_of_its_own_process() {
+    let world = World::pool();
+    let manager = world.manager();
+    let [released, _held] = ["a", "b"].map(|name| world.run(manager.lock(name)).unwrap());
+    let late = Effect::Delay { least: 100 * MS, most: 100 * MS };
+    world.nodes[0].add_rule(Rule::new(late).on(Operation::Release));
+    drop(released);
+    let any = manager.lock_any(["a", "b"]).no_wait().into_future();
+    let error = Arc::<Mutex<Option<LockError>>>::default();
+    let notes = Arc::clone(&error);
+    world.sim.spawn(Box::pin(async move { *notes.lock().unwrap() = any.await.err() }));
+    world.advance(MS);
+    let alone = world.run(manager.lock("a")).unwrap();
+    world.advance(MS);
+    let error = error.lock().unwrap().take().expect("it is answered once the release is over");
+    assert!(error.is_held(), "{error}");
+    drop(alone);
 }
 
 /// The gate has said that others wait, and no task of this process has a permit.

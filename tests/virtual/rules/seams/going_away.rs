@@ -3,7 +3,7 @@
 use std::future::{IntoFuture, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -165,6 +165,27 @@ fn a_manager_without_guards_is_dropped_with_its_nodes() {
             world.sim.end();
         }
         assert_eq!(Arc::strong_count(&alive), 1, "its nodes are still there");
+    }
+}
+
+/// A task looks at the end of a lease, or waits for one of several names, each time with another
+/// future.
+#[test]
+fn a_future_that_is_dropped_keeps_no_task_alive() {
+    struct Task;
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+    let world = World::complete(3);
+    let manager = world.manager();
+    let [first, _second] = ["a", "b"].map(|name| world.run(manager.lock(name)).unwrap());
+    let waits = manager.lock_any(["a", "b"]).into_future().map(drop).boxed();
+    for (what, mut future) in [("the end", first.lost().map(drop).boxed()), ("a name", waits)] {
+        let task = Arc::new(Task);
+        let waker = Waker::from(Arc::clone(&task));
+        assert!(future.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+        drop((waker, future));
+        assert_eq!(Arc::strong_count(&task), 1, "{what}");
     }
 }
 

@@ -5,15 +5,15 @@
 //! waits, here or at the gate. It takes only names that are *free here*: no task of this manager
 //! has or wants them alone. So a task that wants a name alone goes first.
 
-use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::Ticket;
 use crate::resource::Key;
 use crate::turns::ManagerState;
-use crate::turns::queues::{KeyQueue, Queues, Whereabouts};
+use crate::turns::queues::{Chooser, KeyQueue, Queues, Whereabouts};
 
 /// What the tasks that want one of the same keys have in common.
 #[derive(Debug)]
@@ -60,19 +60,52 @@ impl ManagerState {
         keys.iter().any(|key| state.is_free_here(key))
     }
 
-    /// Resolves with `true` once one of the keys is free here. A request that waits for no holder
-    /// waits for releases in flight only, and then it is `false`.
-    pub(crate) async fn is_freed_here(&self, keys: &Arc<[Key]>, waits: bool) -> bool {
-        poll_fn(|context| {
-            let mut state = self.lock();
-            let is_free = keys.iter().any(|key| state.is_free_here(key));
-            if is_free || !waits && !keys.iter().any(|key| state.is_coming(key)) {
-                return Poll::Ready(is_free);
-            }
-            state.note_chooser(keys, context.waker());
-            Poll::Pending
-        })
-        .await
+    /// Waits until one of `keys` is free here. A request that waits for no holder waits for
+    /// releases in flight only.
+    pub(crate) fn freed_here<'a>(&'a self, keys: &'a Arc<[Key]>, waits: bool) -> Freed<'a> {
+        Freed { manager: self, keys, waits, task: None }
+    }
+}
+
+/// Resolves with `true` once one of the keys is free here, or with `false` if the request waits
+/// for no holder, and none of them is being released any more.
+///
+/// # Cancel safety
+///
+/// Dropped, it leaves nothing behind.
+pub(crate) struct Freed<'a> {
+    manager: &'a ManagerState,
+    keys: &'a Arc<[Key]>,
+    waits: bool,
+    /// Its number among the tasks that wait.
+    task: Option<u64>,
+}
+
+impl Future for Freed<'_> {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        let mut state = self.manager.lock();
+        let is_free = self.keys.iter().any(|key| state.is_free_here(key));
+        if is_free || !self.waits && !self.keys.iter().any(|key| state.is_coming(key)) {
+            return Poll::Ready(is_free);
+        }
+        let task = self.task.unwrap_or_else(|| state.next_task());
+        let (keys, waker) = (Arc::clone(self.keys), context.waker().clone());
+        let old = state.choosers.insert(task, Chooser { keys, waker });
+        drop(state);
+        drop(old);
+        self.task = Some(task);
+        Poll::Pending
+    }
+}
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task {
+            let gone = self.manager.lock().choosers.remove(&task);
+            drop(gone);
+        }
     }
 }
 
@@ -88,24 +121,15 @@ impl Queues {
         self.queues.get(key).is_some_and(|queue| is_coming(queue) && queue.tasks.is_empty())
     }
 
-    fn note_chooser(&mut self, keys: &Arc<[Key]>, waker: &Waker) {
-        let is_known = |(other, known): &(Arc<[Key]>, Waker)| {
-            Arc::ptr_eq(other, keys) && known.will_wake(waker)
-        };
-        if !self.choosers.iter().any(is_known) {
-            self.choosers.push((Arc::clone(keys), waker.clone()));
-        }
-    }
-
-    /// The key is free here. Returns the tasks that wait for it as one of several.
-    pub(super) fn take_choosers(&mut self, key: &Key) -> Vec<Waker> {
-        let wants = |(keys, _): &mut (Arc<[Key]>, Waker)| keys.binary_search(key).is_ok();
-        self.choosers.extract_if(.., wants).map(|(_, waker)| waker).collect()
+    /// The tasks that wait for the key as one of several.
+    pub(super) fn choosers(&self, key: &Key) -> Vec<Waker> {
+        let choosers = self.choosers.values().filter(|chooser| chooser.wants(key));
+        choosers.map(|chooser| chooser.waker.clone()).collect()
     }
 
     /// Whether a task here wants the key, alone or as one of several.
     pub(super) fn is_wanted(&self, key: &Key) -> bool {
         self.queues.get(key).is_some_and(|queue| !queue.tasks.is_empty())
-            || self.choosers.iter().any(|(keys, _)| keys.binary_search(key).is_ok())
+            || self.choosers.values().any(|chooser| chooser.wants(key))
     }
 }

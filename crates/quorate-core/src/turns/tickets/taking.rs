@@ -68,8 +68,7 @@ impl Taking {
         if !state.lingering.is_empty() {
             state.sweep(self.asked_at);
         }
-        state.last_task += 1;
-        let task = state.last_task;
+        let task = state.next_task();
         let queue = state.queues.entry(self.key.clone()).or_default();
         match queue.ticket {
             Whereabouts::Here => {
