@@ -350,7 +350,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// A call settled.
     pub fn handle_reply(&mut self, call: CallId, outcome: Outcome<E, H>, now: Instant) {
         // A lease that is over by now stays over, whatever the node says.
-        self.decide(now);
+        self.decide_by_time(now);
         let id = call.node;
         let node = self.nodes.get_mut(id.index());
         let Some(kind) = node.and_then(|node| node.settle(call, &outcome, now)) else { return };
@@ -399,6 +399,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             // The other nodes keep the keys for a holder that stops late (H4).
             self.lapse(End::NotOurs, saturating_add(now, self.margin()), now);
         }
+        self.decide(now);
     }
 
     /// Notes the nodes whose release is in the client's own queue, and those whose release has left

@@ -98,11 +98,11 @@ impl ManagerState {
         let Some(own) = state.queues.get_mut(key) else { return false };
         own.ticket = Whereabouts::Ending(attempt);
         own.ended = Some(now).filter(|_| was_held && key != queue);
-        let is_wanted = |key| {
-            let others_wait = |queue: &KeyQueue| queue.others_wait(now);
-            state.is_wanted(key) || state.queues.get(key).is_some_and(others_wait)
-        };
-        let is_wanted = is_wanted(key) || key != queue && is_wanted(queue);
+        let others_wait = |queue: &KeyQueue| queue.others_wait(now);
+        let mut is_wanted = others_wait(own) || state.is_wanted(key);
+        if key != queue {
+            is_wanted |= state.queues.get(queue).is_some_and(others_wait) || state.is_wanted(queue);
+        }
         was_held && (is_wanted || state.asks_seldom(queue, now))
     }
 

@@ -54,13 +54,35 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         }
     }
 
-    /// Decides until neither the votes nor the time decide more.
+    /// Decides until neither the time nor the votes decide more.
     pub(super) fn decide(&mut self, now: Instant) {
-        while self.decide_once(now) {}
+        loop {
+            self.decide_by_time(now);
+            if !self.decide_by_votes(now) {
+                return;
+            }
+        }
+    }
+
+    /// Decides what the time alone decides, whatever the nodes say from now on.
+    pub(super) fn decide_by_time(&mut self, now: Instant) {
+        match self.phase {
+            Phase::Acquiring | Phase::Adopting | Phase::Raising if now >= self.round.end => {
+                self.lose(Loss::Expired, now);
+            }
+            Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked
+                if self.lease_end() <= Some(now) =>
+            {
+                self.end_lease(false, now);
+                self.decide_by_time(now);
+            }
+            Phase::Lapsed { until } if now >= until => self.begin_release(false, now),
+            _ => {}
+        }
     }
 
     /// Takes the first row that matches, and returns whether there was one.
-    fn decide_once(&mut self, now: Instant) -> bool {
+    fn decide_by_votes(&mut self, now: Instant) -> bool {
         // Each row counts what it needs.
         let count =
             |is_so: fn(&Node<E, H>) -> bool| self.nodes.iter().filter(|node| is_so(node)).count();
@@ -75,9 +97,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         match self.phase {
             Phase::Acquiring | Phase::Adopting | Phase::Raising => {
                 let (granted, open) = (granted(), open());
-                if now >= self.round.end {
-                    self.lose(Loss::Expired, now);
-                } else if granted >= quorum && !(self.is_unlisted && open > 0) {
+                if granted >= quorum && !(self.is_unlisted && open > 0) {
                     self.agree(now);
                 } else if granted + open < quorum {
                     let unknown = self.nodes.len() - granted - open - against();
@@ -99,11 +119,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
                     return false;
                 }
             }
-            Phase::Held { .. } | Phase::Extending { .. } | Phase::Revoked
-                if self.lease_end() <= Some(now) =>
-            {
-                self.end_lease(false, now);
-            }
             // No extension can win, and no other client gets a marked key before its ttl has
             // passed.
             Phase::Held { .. } | Phase::Extending { .. }
@@ -114,9 +129,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             Phase::Extending { next } if granted() >= quorum || granted() + open() < quorum => {
                 self.close_extension(granted() >= quorum, next, now);
             }
-            Phase::Lapsed { until } if not_ours() > spare || now >= until => {
-                self.begin_release(false, now);
-            }
+            Phase::Lapsed { .. } if not_ours() > spare => self.begin_release(false, now),
             Phase::Ending { is_awaited: true } => {
                 let released = match (granted(), against()) {
                     (granted, _) if granted >= quorum => Released::Ours,
