@@ -38,6 +38,8 @@ pub(super) struct Serving<'a, D: Dial> {
     sharing: Sharing,
     has_replied: bool,
     has_yielded: bool,
+    /// The commands of the last pipeline.
+    last_size: usize,
     made_at: Instant,
     /// The server has become a replica. Nothing leaves any more, and the connection ends when all
     /// is answered.
@@ -95,6 +97,7 @@ impl<'a, D: Dial> Serving<'a, D> {
             sharing: Sharing::default(),
             has_replied: false,
             has_yielded: false,
+            last_size: 0,
             made_at: now,
             is_demoted: false,
             is_behind: false,
@@ -112,10 +115,9 @@ impl<'a, D: Dial> Serving<'a, D> {
             if self.shared.queue.is_abandoned() {
                 return Poll::Ready(Ok(()));
             }
-            let mut has_moved = false;
             while let Poll::Ready(answered) = self.poll_replies(context) {
                 match answered {
-                    Some(Ok(())) => has_moved = true,
+                    Some(Ok(())) => {}
                     Some(Err(Nonsense)) => return Poll::Ready(self.end()),
                     None => break,
                 }
@@ -125,23 +127,25 @@ impl<'a, D: Dial> Serving<'a, D> {
             if is_over && self.in_flight.is_empty() {
                 return Poll::Ready(self.end());
             }
+            let mut is_answered = false;
             while !is_over && self.in_flight.len() < WINDOW && self.has_calls() {
                 // The tasks that can run go first, once before each pipeline: the acquire of a task
-                // that a release wakes then leaves in the pipeline of that release.
-                if !std::mem::replace(&mut self.has_yielded, true) {
+                // that a release wakes then leaves in the pipeline of that release. A task that is
+                // alone here does not wait for others.
+                let is_alone = self.in_flight.is_empty() && self.last_size <= 1;
+                if !is_alone && !std::mem::replace(&mut self.has_yielded, true) {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 self.has_yielded = false;
-                self.send(context);
-                has_moved = true;
+                is_answered |= self.send(context);
             }
             self.is_behind = self.in_flight.len() >= WINDOW;
             if let Poll::Ready(ended) = self.poll_timer(context) {
                 return Poll::Ready(ended);
             }
             let awaits_calls = !is_over && self.in_flight.len() < WINDOW;
-            if !has_moved && !self.shared.queue.register(context, awaits_calls) {
+            if !is_answered && !self.shared.queue.register(context, awaits_calls) {
                 return Poll::Pending;
             }
         }
@@ -151,8 +155,8 @@ impl<'a, D: Dial> Serving<'a, D> {
         !self.again.is_empty() || !self.shared.queue.is_empty()
     }
 
-    /// Hands the next pipeline to the client.
-    fn send(&mut self, context: &mut Context<'_>) {
+    /// Hands the next pipeline to the client. Returns whether it is answered already.
+    fn send(&mut self, context: &mut Context<'_>) -> bool {
         let commands = self.shared.limits.commands;
         let again = self.again.len().min(commands);
         let taken = self.shared.queue.take(commands - again);
@@ -215,7 +219,7 @@ impl<'a, D: Dial> Serving<'a, D> {
         }
         if sent.is_empty() && front == loads {
             self.features.must_load |= loads > 0;
-            return;
+            return false;
         }
         for (one, command) in sent.iter().zip(&mut commands[front..]) {
             if !one.others.is_empty() {
@@ -231,11 +235,13 @@ impl<'a, D: Dial> Serving<'a, D> {
             }
         }
         let mut sending = maybe_done(self.connection.send(commands).boxed());
-        // The first poll hands it over. What it returns is read in its turn.
-        let _ = sending.poll_unpin(context);
+        // The first poll hands it over.
+        let is_answered = sending.poll_unpin(context).is_ready();
         let list = (front - loads, list);
+        self.last_size = sent.len();
         self.in_flight.push_back(Pipeline { sending, loads, list, sent });
         self.arm();
+        is_answered
     }
 
     /// Answers the calls of the oldest pipeline. `None`: nothing is in flight.
