@@ -85,7 +85,8 @@ impl Choosing<'_> {
 
     /// A name was won: the wait ends, and the next task of the set goes on.
     fn end_wait(&mut self) {
-        if self.set_ticket.take().is_some() {
+        // The ticket goes last: without a task behind it, it would take the wait along.
+        if let Some(_ticket) = self.set_ticket.take() {
             self.rounds.manager.note_won(&self.set.key, self.rounds.cluster().now());
         }
     }
