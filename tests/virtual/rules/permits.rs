@@ -1,5 +1,6 @@
 //! One of several names, and permits.
 
+mod answers;
 mod costs;
 mod hand_over;
 mod holders;

@@ -133,7 +133,8 @@ impl Choosing<'_> {
         if self.set_ticket.is_none()
             && let Err(error) = self.take_set_ticket().await
         {
-            return if self.rounds.has_lost() { Ok(None) } else { Err(error) };
+            let is_answer = error.is_closed() || !self.rounds.has_lost();
+            return if is_answer { Err(error) } else { Ok(None) };
         }
         while self.rounds.is_in_time() {
             self.rounds.note_awaited();
