@@ -102,11 +102,30 @@ impl Choosing<'_> {
     /// Ends the request without a lock.
     async fn give_up(&mut self) -> LockError {
         let wait = self.wait();
-        let unasked = self.rounds.unasked(wait.as_ref());
+        self.note_others_here();
+        let unasked = self.unasked(wait.as_ref());
         let set_ticket = self.set_ticket.take();
         let is_last = set_ticket.as_ref().is_some_and(|ticket| !ticket.has_local());
         drop(set_ticket);
         self.rounds.give_up(unasked, wait.filter(|_| is_last)).await
+    }
+
+    /// The error of a request that made no round.
+    fn unasked(&self, wait: Option<&Arc<RemoteWait>>) -> LockError {
+        let (manager, keys) = (self.rounds.manager, &self.rounds.request.keys);
+        match self.rounds.unasked(wait) {
+            LockError::NoQuorum(failure) => {
+                let releasing = keys.iter().find_map(|key| manager.releasing(key));
+                LockError::NoQuorum(releasing.unwrap_or(failure))
+            }
+            error => error,
+        }
+    }
+
+    /// Notes whether guards or tasks of this manager are in the way now, and not only releases.
+    fn note_others_here(&mut self) {
+        let (manager, keys) = (self.rounds.manager, &self.rounds.request.keys);
+        self.rounds.was_behind_others |= manager.are_others_here(keys);
     }
 
     /// Takes the ticket of the set. A request that waits for no holder goes on without it, if
@@ -170,14 +189,17 @@ impl Choosing<'_> {
         if manager.has_free_here(&request.keys) {
             return Some(false);
         }
-        self.rounds.was_behind_others = true;
+        self.note_others_here();
         manager.freed_here(&request.keys, request.waits()).await.then_some(true)
     }
 
     /// Takes the ticket of a name that is free here and was not tried before.
     fn take_free_here(&mut self) -> Option<Ticket> {
         let (keys, now) = (&self.rounds.request.keys, self.rounds.now());
-        let ticket = self.rounds.manager.take_free_here(keys, &self.tried, now)?;
+        let ticket = self.rounds.manager.take_free_here(keys, &self.tried, now);
+        // One was free here just before: another task was quicker.
+        self.rounds.was_behind_others |= ticket.is_none() && self.tried.is_empty();
+        let ticket = ticket?;
         self.tried.push(ticket.key.clone());
         Some(ticket)
     }

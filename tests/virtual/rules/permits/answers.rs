@@ -1,14 +1,17 @@
 //! Why a request for one of several names ends without one.
 
+use std::fmt;
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use futures_util::FutureExt;
-use quorate_core::LockError;
-use quorate_memory::{Effect, Operation, Rule};
+use quorate_core::runtime::{BoxFuture, EntropyError};
+use quorate_core::{LockError, Runtime};
+use quorate_memory::{Effect, Operation, Rule, Sim};
 
 use crate::waiting::processes::Scene;
-use crate::world::{HOUR, MS, SECOND};
+use crate::world::{HOUR, MS, SECOND, World};
 
 /// Two tasks have each lost a round to another process. One waits at the gate, the other behind it.
 #[test]
@@ -38,4 +41,78 @@ fn each_task_that_waits_for_one_of_several_names_hears_of_a_close() {
     let errors = errors.lock().unwrap();
     assert_eq!(errors.len(), 2);
     assert!(errors.iter().all(LockError::is_closed), "{errors:?}");
+}
+
+/// No other client and no task has the names: this manager has released both, and the node has not answered yet.
+#[test]
+fn releases_that_are_not_answered_are_no_holder() {
+    let world = World::pool();
+    let manager = world.manager();
+    let held = ["a", "b"].map(|name| world.run(manager.lock(name)).unwrap());
+    let late = Effect::Delay { least: 300 * MS, most: 300 * MS };
+    world.nodes[0].add_rule(Rule::new(late).on(Operation::Release));
+    drop(held);
+    for request in [manager.lock("a"), manager.lock_any(["a", "b"])] {
+        let error = world.run(request.timeout(100 * MS)).unwrap_err();
+        assert!(matches!(error, LockError::NoQuorum(_)), "{error}");
+        assert_eq!(error.failure().unwrap().nodes().len(), 1, "{error}");
+    }
+}
+
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// A runtime on which another thread does something while jitter is drawn.
+#[derive(Clone)]
+struct Interrupted {
+    sim: Sim,
+    hook: Hook,
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.sim.fmt(f)
+    }
+}
+
+impl Runtime for Interrupted {
+    fn now(&self) -> Instant {
+        self.sim.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
+        self.sim.sleep_until(deadline)
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.sim.spawn(task);
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
+        let hook = self.hook.lock().unwrap().take();
+        hook.into_iter().for_each(|hook| hook());
+        self.sim.fill_random(bytes)
+    }
+}
+
+/// One name is being acquired by a task here. Another task takes the other one just when the request would.
+#[test]
+fn a_task_here_that_is_quicker_is_a_holder() {
+    let (world, hook) = (World::complete(3), Hook::default());
+    let runtime = Interrupted { sim: world.sim.clone(), hook: Arc::clone(&hook) };
+    let manager = world.builder().runtime(runtime).build().unwrap();
+    for node in &world.nodes {
+        let late = Effect::Delay { least: 100 * MS, most: 100 * MS };
+        node.add_rule(Rule::new(late).on(Operation::Acquire));
+    }
+    let _first = world.begun(manager.lock_any(["a", "b"]));
+    let alone = ["a", "b"].map(|name| manager.lock(name).into_future());
+    let alone = Arc::new(Mutex::new(alone));
+    let others = Arc::clone(&alone);
+    *hook.lock().unwrap() = Some(Box::new(move || {
+        for request in &mut *others.lock().unwrap() {
+            assert!(request.now_or_never().is_none());
+        }
+    }));
+    let error = world.run(manager.lock_any(["a", "b"]).no_wait()).unwrap_err();
+    assert!(error.is_held(), "{error}");
 }

@@ -60,6 +60,13 @@ impl ManagerState {
         keys.iter().any(|key| state.is_free_here(key))
     }
 
+    /// Whether none of the keys is free here, and not only because of releases in flight.
+    pub(crate) fn are_others_here(&self, keys: &[Key]) -> bool {
+        let state = self.lock();
+        !keys.iter().any(|key| state.is_free_here(key))
+            && !keys.iter().all(|key| state.is_coming(key))
+    }
+
     /// Waits until one of `keys` is free here. A request that waits for no holder waits for
     /// releases in flight only.
     pub(crate) fn freed_here<'a>(&'a self, keys: &'a Arc<[Key]>, waits: bool) -> Freed<'a> {
