@@ -21,8 +21,6 @@ pub(super) struct Queues {
     /// The hash of a key that no task here wanted at a release, and when its gate was asked last,
     /// or could have been. By a part of the hash.
     asked: Vec<(u64, Option<Instant>)>,
-    /// The tasks that wait for one of several keys, by their numbers.
-    pub(super) choosers: BTreeMap<u64, Chooser>,
     last_task: u64,
     pub(super) is_closed: bool,
 }
@@ -31,6 +29,9 @@ pub(super) struct Queues {
 #[derive(Default)]
 pub(super) struct KeyQueue {
     pub(super) tasks: VecDeque<(u64, Waker)>,
+    /// The tasks that wait for this key as one of several, by their numbers. None while the key is
+    /// free here.
+    pub(super) choosers: BTreeMap<u64, Waker>,
     pub(super) ticket: Whereabouts,
     /// Whether other processes wait, as the gate said it last, and when.
     pub(super) word: Option<(bool, Instant)>,
@@ -45,19 +46,6 @@ pub(super) struct KeyQueue {
     pub(super) ended: Option<Instant>,
     /// It is among those to be forgotten.
     pub(super) is_lingering: bool,
-}
-
-/// A task that waits until one of several keys is free here.
-pub(super) struct Chooser {
-    /// In sorted order.
-    pub(super) keys: Arc<[Key]>,
-    pub(super) waker: Waker,
-}
-
-impl Chooser {
-    pub(super) fn wants(&self, key: &Key) -> bool {
-        self.keys.binary_search(key).is_ok()
-    }
 }
 
 /// Where the ticket of a key is.

@@ -17,6 +17,7 @@ mod set;
 mod taking;
 mod turn;
 
+use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -145,18 +146,20 @@ impl ManagerState {
     /// The ticket comes back: to the first task, if any, or the queue is left to be forgotten.
     fn hand_over(&self, key: &Key) {
         let (mut next, mut unused) = (None, None);
-        let choosers = {
+        let choosers: Vec<Waker> = {
             let mut state = self.lock();
             let Some(queue) = state.queues.get_mut(key) else { return };
             if let Some((_, waker)) = queue.tasks.front() {
                 next = Some(waker.clone());
                 queue.ticket = Whereabouts::Given;
+                queue.choosers.values().cloned().collect()
             } else {
                 queue.ticket = Whereabouts::Here;
                 unused = queue.wait.take();
+                let choosers = mem::take(&mut queue.choosers);
                 state.forget_in_time(key);
+                choosers.into_values().collect()
             }
-            state.choosers(key)
         };
         if let Some(wait) = unused {
             wait.input(WaitInput::Cancel);

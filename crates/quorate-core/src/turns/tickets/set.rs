@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::Ticket;
 use crate::resource::Key;
 use crate::turns::ManagerState;
-use crate::turns::queues::{Chooser, KeyQueue, Queues, Whereabouts};
+use crate::turns::queues::{KeyQueue, Queues, Whereabouts};
 
 /// What the tasks that want one of the same keys have in common.
 #[derive(Debug)]
@@ -98,8 +98,7 @@ impl Future for Freed<'_> {
             return Poll::Ready(is_free);
         }
         let task = self.task.unwrap_or_else(|| state.next_task());
-        let (keys, waker) = (Arc::clone(self.keys), context.waker().clone());
-        let old = state.choosers.insert(task, Chooser { keys, waker });
+        let old = state.note_chooser(self.keys, task, context.waker());
         drop(state);
         drop(old);
         self.task = Some(task);
@@ -110,7 +109,7 @@ impl Future for Freed<'_> {
 impl Drop for Freed<'_> {
     fn drop(&mut self) {
         if let Some(task) = self.task {
-            let gone = self.manager.lock().choosers.remove(&task);
+            let gone = self.manager.lock().forget_chooser(self.keys, task);
             drop(gone);
         }
     }
@@ -128,15 +127,22 @@ impl Queues {
         self.queues.get(key).is_some_and(|queue| is_coming(queue) && queue.tasks.is_empty())
     }
 
-    /// The tasks that wait for the key as one of several.
-    pub(super) fn choosers(&self, key: &Key) -> Vec<Waker> {
-        let choosers = self.choosers.values().filter(|chooser| chooser.wants(key));
-        choosers.map(|chooser| chooser.waker.clone()).collect()
+    /// Keeps the waker of a task at each of the keys. None of them is free here, so that each has a
+    /// queue. Returns wakers to drop.
+    fn note_chooser(&mut self, keys: &[Key], task: u64, waker: &Waker) -> Vec<Waker> {
+        let note = |key| self.queues.get_mut(key)?.choosers.insert(task, waker.clone());
+        keys.iter().filter_map(note).collect()
+    }
+
+    /// Returns wakers to drop.
+    fn forget_chooser(&mut self, keys: &[Key], task: u64) -> Vec<Waker> {
+        let forget = |key| self.queues.get_mut(key)?.choosers.remove(&task);
+        keys.iter().filter_map(forget).collect()
     }
 
     /// Whether a task here wants the key, alone or as one of several.
     pub(super) fn is_wanted(&self, key: &Key) -> bool {
-        self.queues.get(key).is_some_and(|queue| !queue.tasks.is_empty())
-            || self.choosers.values().any(|chooser| chooser.wants(key))
+        let is_wanted = |queue: &KeyQueue| !queue.tasks.is_empty() || !queue.choosers.is_empty();
+        self.queues.get(key).is_some_and(is_wanted)
     }
 }
