@@ -211,10 +211,12 @@ impl Actor for State {
             self.machine.close(Duration::MAX, now);
         }
         // Before a release leaves, nobody takes the lease for valid any more.
-        let has_moved_back = self.publish_end(attempt, now);
+        let mut has_moved_back = self.publish_end(attempt, now);
         while let Some((node, action)) = self.machine.poll_send() {
             match action {
-                Action::Send(id, message) => self.begin_call(attempt, id, message, now, effects),
+                Action::Send(id, message) => {
+                    has_moved_back |= self.begin_call(attempt, id, message, now, effects);
+                }
                 Action::GiveUp(_) => self.give_up(attempt, node, now, effects),
             }
         }

@@ -16,6 +16,7 @@ use crate::seam::backend::{
 use crate::telemetry;
 
 impl State {
+    /// Returns whether the end of the lease has moved back, since the call was not sent.
     pub(super) fn begin_call(
         &mut self,
         attempt: &Arc<Attempt>,
@@ -23,7 +24,7 @@ impl State {
         message: Message,
         now: Instant,
         effects: &mut Effects,
-    ) {
+    ) -> bool {
         let (cluster, node) = (attempt.cluster(), id.node);
         if let Message::Release { .. } = message {
             self.begin_releases(attempt, now);
@@ -44,10 +45,11 @@ impl State {
                         telemetry::node_silent(name, kind.name(), silent);
                     });
                 }
+                false
             }
             Err(settled) => {
                 self.handle_reply(attempt, &tag, settled, now, effects);
-                self.publish_end(attempt, now);
+                self.publish_end(attempt, now)
             }
         }
     }

@@ -69,6 +69,11 @@ impl KeyQueue {
         self.tasks.len().saturating_sub(usize::from(is_given))
     }
 
+    /// Whether a task here wants the key, alone or as one of several.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.tasks.is_empty() || !self.choosers.is_empty()
+    }
+
     /// Whether the gate has said lately that other processes wait.
     pub(super) fn others_wait(&self, now: Instant) -> bool {
         self.word.is_some_and(|(others_wait, at)| others_wait && is_recent(at, now))

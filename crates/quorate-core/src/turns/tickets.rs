@@ -99,11 +99,9 @@ impl ManagerState {
         let Some(own) = state.queues.get_mut(key) else { return false };
         own.ticket = Whereabouts::Ending(attempt);
         own.ended = Some(now).filter(|_| was_held && key != queue);
-        let others_wait = |queue: &KeyQueue| queue.others_wait(now);
-        let mut is_wanted = others_wait(own) || state.is_wanted(key);
-        if key != queue {
-            is_wanted |= state.queues.get(queue).is_some_and(others_wait) || state.is_wanted(queue);
-        }
+        let is_wanted = |queue: &KeyQueue| queue.is_wanted() || queue.others_wait(now);
+        let is_wanted =
+            is_wanted(own) || key != queue && state.queues.get(queue).is_some_and(is_wanted);
         was_held && (is_wanted || state.asks_seldom(queue, now))
     }
 

@@ -139,10 +139,4 @@ impl Queues {
         let forget = |key| self.queues.get_mut(key)?.choosers.remove(&task);
         keys.iter().filter_map(forget).collect()
     }
-
-    /// Whether a task here wants the key, alone or as one of several.
-    pub(super) fn is_wanted(&self, key: &Key) -> bool {
-        let is_wanted = |queue: &KeyQueue| !queue.tasks.is_empty() || !queue.choosers.is_empty();
-        self.queues.get(key).is_some_and(is_wanted)
-    }
 }

@@ -11,6 +11,7 @@ use crate::cluster::attempts::Slot;
 use crate::resource::Key;
 use crate::seam::backend::Waiters;
 use crate::turns::ManagerState;
+use crate::turns::queues::KeyQueue;
 
 /// The right to compete at the nodes for the keys of a request.
 #[derive(Default)]
@@ -190,8 +191,7 @@ impl Turn {
 impl Ticket {
     /// Whether the next acquire may leave right behind the release of a lease.
     fn is_quick(&self, now: Instant) -> bool {
-        let mut state = self.manager.lock();
-        let is_wanted = state.is_wanted(&self.key);
-        !is_wanted || state.queues.get_mut(&self.key).is_none_or(|queue| queue.use_word(now))
+        let is_quick = |queue: &mut KeyQueue| !queue.is_wanted() || queue.use_word(now);
+        self.with(is_quick).unwrap_or(true)
     }
 }
