@@ -9,7 +9,7 @@ use quorate_core::LockRequest;
 use quorate_memory::{Effect, Rule, Value};
 
 use super::is_held;
-use crate::waiting::processes::{Process, Scene};
+use crate::waiting::processes::{Process, ROUND_TRIP, Scene};
 use crate::world::{MS, SECOND};
 
 /// How long a node takes that answers after the round.
@@ -153,4 +153,24 @@ fn a_reader_that_gives_way_says_to_whom() {
             assert_eq!(error.held_by(), None, "the queue has no labels");
         }
     }
+}
+
+/// A release has said that others wait: readers of another process. So a reader of this one competes at once.
+/// Rule RW1.
+#[test]
+fn a_reader_does_not_queue_for_a_release_that_says_that_readers_wait() {
+    let scene = Scene::new(3);
+    let [first, second] = [(); 2].map(|()| scene.process());
+    // Only a release of a name that was released before asks.
+    for _ in 0..2 {
+        let held = scene.run(first.locks.lock("r")).unwrap();
+        let request = second.locks.read("r");
+        second.spawn(async move { drop(request.await.unwrap()) });
+        scene.advance(SECOND);
+        scene.run(held.release()).unwrap();
+        scene.advance(MS);
+    }
+    let start = scene.sim.elapsed();
+    drop(scene.run(first.locks.read("r")).unwrap());
+    assert_eq!(scene.sim.elapsed() - start, ROUND_TRIP);
 }
