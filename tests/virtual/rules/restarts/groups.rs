@@ -472,6 +472,60 @@ fn n4_the_first_lock_of_a_group_has_a_short_ttl_while_a_node_hangs() {
     });
 }
 
+/// Clients of a step have two nodes keep a list meanwhile. The third one never answers this client.
+#[test]
+fn n4_no_win_waits_for_a_node_that_hangs_once_the_others_keep_a_list() {
+    in_world(async |world| {
+        world.servers[2].hangs.store(true, Ordering::SeqCst);
+        let client = world.client(0b111);
+        drop(client.lock("r").no_wait().await.unwrap().release().await);
+        world.found(0b011).await;
+        sleep(1_000 * MS).await;
+        // It reads the lists again, once a second.
+        drop(client.lock("r").no_wait().await.unwrap().release().await);
+        let from = tokio::time::Instant::now();
+        let guard = client.lock("r").no_wait().await.unwrap();
+        assert!(from.elapsed() < 100 * MS, "{:?}", from.elapsed());
+        drop(guard.release().await);
+    });
+}
+
+/// Three nodes without a list have granted, and their connections have ended. Another one, whose connection ends as well,
+/// says nothing of its list. So the win waits for the last one.
+#[test]
+fn n4_a_win_of_nodes_without_a_list_waits_also_when_their_connections_have_ended() {
+    in_world(async |world| {
+        world.found(0b111_000).await;
+        let client = world.client(0b011_111);
+        let lock = |name| {
+            let client = client.clone();
+            tokio::spawn(async move { client.lock(name).no_wait().await })
+        };
+        let hang = |at: usize, hangs| world.servers[at].hangs.store(hangs, Ordering::SeqCst);
+        let cut = |at: usize| world.servers[at].losses.fetch_add(1, Ordering::SeqCst);
+        (3..5).for_each(|at| hang(at, true));
+        let locks = lock("r");
+        world.settle().await;
+        (0..3).for_each(|at| hang(at, true));
+        let fails = lock("s");
+        world.settle().await;
+        (0..3).for_each(|at| _ = cut(at));
+        (0..3).for_each(|at| hang(at, false));
+        sleep(2 * MS).await;
+        // They are connected to again, and say nothing yet.
+        (0..3).for_each(|at| hang(at, true));
+        world.settle().await;
+        cut(4);
+        hang(4, false);
+        world.settle().await;
+        hang(3, false);
+        let Err(LockError::NoQuorum(error)) = locks.await.unwrap() else { panic!("two holders") };
+        assert!(error.to_string().contains("not a node of the group"), "{error}");
+        (0..3).for_each(|at| hang(at, false));
+        drop(fails.await);
+    });
+}
+
 /// Another list was written meanwhile: a person has accepted it.
 #[test]
 fn n2_a_list_that_comes_late_does_not_replace_another_one() {

@@ -10,7 +10,7 @@ use crate::algorithm::quorum::{NodeCount, NodeId};
 use crate::seam::backend::{BackendError, BackendErrorKind, CallKind, ListTask};
 use crate::seam::runtime::lock;
 
-/// How often the list of a node is read again at most while nodes disagree.
+/// How often the list of a node is read again at most while nodes disagree, or none keeps a list.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the nodes have said of their group, each on its present connection.
@@ -96,6 +96,16 @@ impl Groups {
         }
         let state = lock(&self.state);
         let voted = |at: usize| voted.get(at).and_then(Option::as_deref);
+        // Mostly all is as it was said last.
+        let is_as_said = |(at, node): (usize, &Node)| match (voted(at), node.says.as_deref()) {
+            (Some(voted), Some(says)) => voted.id == says.id,
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        if state.nodes.iter().enumerate().all(is_as_said) {
+            let strangers = state.nodes.iter().map(|node| node.stranger.clone());
+            return Some((strangers.collect(), state.is_unlisted));
+        }
         let other = |(at, node): (usize, &Node)| {
             let (voted, says) = (voted(at)?, node.says.as_deref()?);
             (voted.id != says.id).then_some(voted)
@@ -109,7 +119,7 @@ impl Groups {
             .collect();
         let strangers = { group::strangers(&seats).into_iter().zip(&others) }
             .map(|(why, other)| why.or_else(|| other.map(|_| replaced())).map(error_of));
-        Some((strangers.collect(), state.is_unlisted))
+        Some((strangers.collect(), is_unlisted(&seats)))
     }
 
     /// Why a node has no vote.
@@ -155,7 +165,7 @@ impl Groups {
             return ListTask::Nothing;
         }
         let mut state = lock(&self.state);
-        let State { nodes, list, .. } = &mut *state;
+        let State { nodes, list, is_unlisted } = &mut *state;
         let node = &mut nodes[id.index()];
         if kind == CallKind::List {
             return match (list, &node.says) {
@@ -169,7 +179,8 @@ impl Groups {
         }
         let is_due = node.read_at.is_none_or(|at| now.saturating_duration_since(at) >= READ_AGAIN);
         let may_read = kind.sets_ttl() || kind == CallKind::Question;
-        if !may_read || !is_due || !self.disagrees.load(Ordering::Acquire) {
+        let may_be_old = *is_unlisted || self.disagrees.load(Ordering::Acquire);
+        if !may_read || !is_due || !may_be_old {
             return ListTask::Nothing;
         }
         node.read_at = Some(now);
@@ -184,8 +195,7 @@ impl Groups {
         }
         let seats = state.nodes.iter().map(Node::seat).collect::<Vec<_>>();
         let (strangers, list) = (group::strangers(&seats), group::list(&seats));
-        let lists = || seats.iter().filter_map(|seat| seat.says).map(|says| &says.list);
-        let is_unlisted = lists().count() > 0 && lists().all(Vec::is_empty);
+        let is_unlisted = is_unlisted(&seats);
         self.disagrees.store(strangers.iter().any(Option::is_some), Ordering::Release);
         self.is_due.store(list.is_some(), Ordering::Release);
         (state.is_unlisted, state.list) = (is_unlisted, list);
@@ -196,6 +206,12 @@ impl Groups {
         }
         self.has_strangers.fetch_or(has_strangers, Ordering::AcqRel);
     }
+}
+
+/// Whether no node that has said anything keeps a list.
+fn is_unlisted(seats: &[Seat<'_>]) -> bool {
+    let mut lists = seats.iter().filter_map(|seat| seat.says).map(|says| &says.list).peekable();
+    lists.peek().is_some() && lists.all(Vec::is_empty)
 }
 
 /// Why a node has no vote that is not the one any more that has voted.
