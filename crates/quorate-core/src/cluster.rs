@@ -101,7 +101,7 @@ impl Cluster {
                 entry.handle_notice(Notice::Judge, now);
             }
         }
-        for node in self.nodes.groups.take_lacking(answered).iter() {
+        for node in self.nodes.groups.take_lacking(answered, now).iter() {
             let tag = Tag { node, number: 0, begun: now, kind: CallKind::List, asks_server: false };
             let (cluster, slot) = (Arc::clone(self), Arc::new(Nobody));
             let sender = Arc::new(Settling { cluster, slot });

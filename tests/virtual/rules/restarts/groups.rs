@@ -48,6 +48,8 @@ struct Server {
     losses: Arc<AtomicUsize>,
     /// It answers when it hangs no more.
     hangs: Arc<AtomicBool>,
+    /// It writes no list, but locks.
+    is_full: Arc<AtomicBool>,
     dice: Dice,
 }
 
@@ -94,6 +96,9 @@ impl Server {
         let found = self.node.get(words[1]);
         match (words[0], words.len()) {
             (b"DELIFEQ", _) => quorate_protocol::Value::Int(0),
+            (b"SET", _) if words[1] == LIST && self.is_full.load(Ordering::SeqCst) => {
+                quorate_protocol::Value::Error("OOM command not allowed".into())
+            }
             (b"SET", 4) if found.is_some() => quorate_protocol::Value::Nil,
             (b"SET", 5) if found != Some(Value::String(words[4].to_vec())) => {
                 quorate_protocol::Value::Nil
@@ -254,8 +259,8 @@ impl World {
     fn new(seed: u64, has_group: bool) -> Self {
         let dice = Dice::new(seed);
         let server = |node| {
-            let (losses, hangs) = Default::default();
-            Server { node, losses, hangs, dice: dice.clone() }
+            let (losses, hangs, is_full) = Default::default();
+            Server { node, losses, hangs, is_full, dice: dice.clone() }
         };
         let nodes = MemoryNode::cluster(NODES, TokioRuntime::new());
         Self {
@@ -459,6 +464,21 @@ fn n4_no_vote_waits_for_a_node_that_hangs() {
             world.settle().await;
         }
         assert_eq!(world.servers.iter().map(Server::list).collect::<String>(), "1234".repeat(4));
+    });
+}
+
+/// One has no memory left, and has it again later. Until then a client that has only this one in common is not noticed.
+#[test]
+fn n2_a_list_that_a_node_could_not_keep_is_written_again() {
+    in_world(async |world| {
+        world.servers[2].is_full.store(true, Ordering::SeqCst);
+        let client = world.found(0b111).await;
+        assert_eq!([0, 1, 2].map(|at| world.servers[at].list()), ["123", "123", ""]);
+        world.servers[2].is_full.store(false, Ordering::SeqCst);
+        sleep(1_000 * MS).await;
+        drop(client.lock("r").no_wait().await.unwrap().release().await);
+        world.settle().await;
+        assert_eq!(world.servers[2].list(), "123");
     });
 }
 

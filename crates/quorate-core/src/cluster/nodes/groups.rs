@@ -10,8 +10,9 @@ use crate::algorithm::quorum::{NodeCount, NodeId};
 use crate::seam::backend::{BackendError, BackendErrorKind, CallKind, ListTask};
 use crate::seam::runtime::lock;
 
-/// How often the list of a node is read again at most while nodes disagree, or none keeps a list.
-const READ_AGAIN: Duration = Duration::from_secs(1);
+/// How often the list of a node is read again at most while nodes disagree, or none keeps a list,
+/// and written again while the node does not keep it.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What the nodes have said of their group, each on its present connection.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(crate) struct Groups {
     disagrees: AtomicBool,
     /// A node has lost its vote, and no attempt has been told.
     has_strangers: AtomicBool,
-    /// The list of all nodes was completed or has changed, and no node has been told.
+    /// Some node may have to keep the list of all.
     is_due: AtomicBool,
     state: Mutex<State>,
 }
@@ -44,6 +45,8 @@ struct Node {
     stranger: Option<BackendError>,
     /// When its list was last read again.
     read_at: Option<Instant>,
+    /// When it was last told to keep the list, if it has said the same since.
+    told_at: Option<Instant>,
 }
 
 /// For each node why it has no vote, and whether none keeps a list.
@@ -53,11 +56,20 @@ impl Node {
     fn seat(&self) -> Seat<'_> {
         Seat { name: &self.name, says: self.says.as_deref() }
     }
+
+    /// Whether it has to keep the list of all.
+    fn lacks(&self, list: Option<&[Listed]>) -> bool {
+        // A person may have accepted a list for its names.
+        list.zip(self.says.as_ref()).is_some_and(|(list, says)| match says.is_new_list {
+            true => *list != *says.list,
+            false => !group::is_same(list, &says.list),
+        })
+    }
 }
 
 impl Groups {
     pub(super) fn new(names: impl Iterator<Item = Arc<str>>) -> Self {
-        let node = |name| Node { name, says: None, stranger: None, read_at: None };
+        let node = |name| Node { name, says: None, stranger: None, read_at: None, told_at: None };
         let (nodes, is_unlisted, list) = (names.map(node).collect(), false, None);
         let state = Mutex::new(State { nodes, is_unlisted, list });
         let (is_used, disagrees, has_strangers, is_due) = Default::default();
@@ -135,28 +147,31 @@ impl Groups {
             && self.has_strangers.swap(false, Ordering::AcqRel)
     }
 
-    /// The nodes that have to keep another list, since the answer to a call of this kind: nobody
-    /// has told them. A question writes no list, unless a person has accepted a new one.
-    pub(crate) fn take_lacking(&self, kind: CallKind) -> NodeSet {
+    /// The nodes that have to keep another list and have not been told in the last second, by an
+    /// answer to a call of this kind. A question writes no list, unless a person has accepted a new
+    /// one.
+    pub(crate) fn take_lacking(&self, kind: CallKind, now: Instant) -> NodeSet {
         if !self.is_due.load(Ordering::Acquire) {
             return NodeSet::default();
         }
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         let is_new = state.nodes.iter().flat_map(|node| &node.says).any(|says| says.is_new_list);
         let is_of_lock = kind.sets_ttl() || kind == CallKind::Release;
-        if !(is_of_lock || is_new) || !self.is_due.swap(false, Ordering::AcqRel) {
+        if !(is_of_lock || is_new) {
             return NodeSet::default();
         }
-        let lacks = |node: &Node| {
-            let list = state.list.as_ref().zip(node.says.as_ref());
-            // A person may have accepted a list for its names.
-            list.is_some_and(|(list, says)| match says.is_new_list {
-                true => **list != *says.list,
-                false => !group::is_same(list, &says.list),
-            })
-        };
-        let ids = NodeCount::new(state.nodes.len()).into_iter().flat_map(NodeCount::ids);
-        ids.filter(|id| lacks(&state.nodes[id.index()])).collect()
+        let State { nodes, list, .. } = &mut *state;
+        let (mut lacking, mut is_due) = (NodeSet::default(), false);
+        let ids = NodeCount::new(nodes.len()).into_iter().flat_map(NodeCount::ids);
+        for (id, node) in ids.zip(nodes).filter(|(_, node)| node.lacks(list.as_deref())) {
+            is_due = true;
+            if is_over(node.told_at, now) {
+                node.told_at = Some(now);
+                lacking.insert(id);
+            }
+        }
+        self.is_due.store(is_due, Ordering::Release);
+        lacking
     }
 
     /// What a call is to do with the list of its node.
@@ -177,10 +192,9 @@ impl Groups {
                 _ => ListTask::Nothing,
             };
         }
-        let is_due = node.read_at.is_none_or(|at| now.saturating_duration_since(at) >= READ_AGAIN);
         let may_read = kind.sets_ttl() || kind == CallKind::Question;
         let may_be_old = *is_unlisted || self.disagrees.load(Ordering::Acquire);
-        if !may_read || !is_due || !may_be_old {
+        if !may_read || !may_be_old || !is_over(node.read_at, now) {
             return ListTask::Nothing;
         }
         node.read_at = Some(now);
@@ -190,9 +204,11 @@ impl Groups {
     /// Compares all nodes again, if `change` has changed what a node says.
     fn change(&self, id: NodeId, change: impl FnOnce(&mut Option<Arc<Membership>>) -> Option<()>) {
         let mut state = lock(&self.state);
-        if change(&mut state.nodes[id.index()].says).is_none() {
+        let node = &mut state.nodes[id.index()];
+        if change(&mut node.says).is_none() {
             return;
         }
+        node.told_at = None;
         let seats = state.nodes.iter().map(Node::seat).collect::<Vec<_>>();
         let (strangers, list) = (group::strangers(&seats), group::list(&seats));
         let is_unlisted = is_unlisted(&seats);
@@ -206,6 +222,11 @@ impl Groups {
         }
         self.has_strangers.fetch_or(has_strangers, Ordering::AcqRel);
     }
+}
+
+/// Whether something that was done then may be done again.
+fn is_over(at: Option<Instant>, now: Instant) -> bool {
+    at.is_none_or(|at| now.saturating_duration_since(at) >= AGAIN)
 }
 
 /// Whether no node that has said anything keeps a list.
