@@ -89,6 +89,28 @@ fn n5_a_dead_node_of_a_group_is_replaced_by_the_page() {
     keep_list(dir, new);
 }
 
+/// The user may not write the list of one node.
+#[test]
+fn n5_a_list_that_a_node_does_not_keep_is_not_accepted() {
+    let (nodes, dir) = (&Nodes::start_with(4, &RedisServer::builder().append_only()), &Dir::new());
+    let [a, b, c, d] = nodes.iter().collect::<Vec<_>>()[..] else { unreachable!() };
+    keep_list(dir, &[a, b, c]);
+    let keys = ["~quorate:probe*", "~quorate:check*", "~quorate:node:*", "%R~quorate:group:*"];
+    let user = [&["ACL", "SETUSER", "default", "resetkeys"][..], &keys].concat();
+    assert_eq!(c.cli(&user).text(), "OK");
+    let accept = || in_group(dir, &[b, c, d], &["nodes", "--accept"]);
+    let done = run_until(Done::is_answered, accept);
+    assert_eq!(done.code(), Some(70), "{done:?}");
+    let text = "it does not keep the list of this client";
+    let failed: Vec<_> = done.out.lines().filter(|line| line.contains(text)).collect();
+    let [failed] = failed[..] else { panic!("{done:?}") };
+    let name = c.address().trim_start_matches("redis://").to_owned();
+    assert!(failed.contains(&name), "{failed}");
+    assert_eq!(c.cli(&["ACL", "SETUSER", "default", "allkeys"]).text(), "OK");
+    let done = run_until(Done::is_answered, accept);
+    assert_eq!(done.code(), Some(0), "{done:?}");
+}
+
 #[test]
 fn a_new_node_behind_the_guard_votes_at_once_after_the_line_of_the_page() {
     let (node, dir) = (&RedisServer::builder().append_only().start(), &Dir::new());

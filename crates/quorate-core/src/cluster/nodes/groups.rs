@@ -174,6 +174,18 @@ impl Groups {
         lacking
     }
 
+    /// Why a node does not keep the list of this client, which a person has accepted.
+    pub(crate) fn not_kept(&self) -> Vec<Option<BackendError>> {
+        let state = lock(&self.state);
+        let error = |node: &Node| {
+            let is_new = node.says.as_ref().is_some_and(|says| says.is_new_list);
+            let text = "it does not keep the list of this client: accept it again";
+            (is_new && node.lacks(state.list.as_deref()))
+                .then(|| BackendError::new(BackendErrorKind::Stranger, text))
+        };
+        state.nodes.iter().map(error).collect()
+    }
+
     /// What a call is to do with the list of its node.
     pub(super) fn task(&self, id: NodeId, kind: CallKind, now: Instant) -> ListTask {
         if !self.is_used.load(Ordering::Acquire) {

@@ -238,9 +238,13 @@ impl CheckRequest {
                 reports[at].problems.push(Problem::SameServer { other });
             }
         }
-        let judged = self.manager.cluster().nodes.groups.judge(&[]).unwrap_or_default();
+        let groups = &self.manager.cluster().nodes.groups;
+        let judged = groups.judge(&[]).unwrap_or_default();
         for (report, stranger) in reports.iter_mut().zip(judged.0) {
             report.problems.extend(stranger.map(Problem::Failed));
+        }
+        for (report, not_kept) in reports.iter_mut().zip(groups.not_kept()) {
+            report.problems.extend(not_kept.map(Problem::Failed));
         }
         Check { nodes: reports.into() }
     }
