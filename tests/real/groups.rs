@@ -138,6 +138,40 @@ fn n3_a_node_whose_list_is_garbage_has_no_vote_until_there_is_a_new_list() {
     });
 }
 
+/// The key whose value is not ours is named, and `new_group` is enough once it is deleted.
+#[test]
+fn n3_a_node_whose_id_or_list_is_of_another_program_has_no_vote() {
+    let (id, list) = ("quorate:node:id", "quorate:group:payments");
+    with_each(&Client::WITH_POOL, async |client| {
+        let nodes = Nodes::start(3);
+        let all: Vec<_> = nodes.iter().collect();
+        drop(found(client, &all).await);
+        for garbage in [
+            &["SET", id, ""][..],
+            &["SET", id, "by hand"],
+            &["SET", id, "-1"],
+            &["LPUSH", id, "x"],
+            &["LPUSH", list, "x"],
+        ] {
+            nodes[2].cli(&["DEL", garbage[1]]);
+            nodes[2].cli(garbage);
+            let other = manager(client, Group::Same, &all);
+            lock_and_release(&other).await;
+            let told = other.check().await.to_string();
+            assert!(told.contains(&format!("at {}: delete", garbage[1])), "{garbage:?}: {told}");
+            nodes[2].cli(&["DEL", garbage[1]]);
+            let new = manager(client, Group::New, &all);
+            until_it_says("each node keeps the list", async || {
+                lock_and_release(&new).await;
+                all.iter().all(|node| listed(node) == 3)
+            })
+            .await;
+            let told = manager(client, Group::Same, &all).check().await.to_string();
+            assert!(!told.contains("group"), "{garbage:?}: {told}");
+        }
+    });
+}
+
 #[test]
 fn n4_a_list_with_a_node_that_does_not_answer_is_compared_as_far_as_it_is_known() {
     with_each(&Client::WITH_POOL, async |client| {

@@ -93,22 +93,21 @@ impl NodeGroup {
         let mut next = || answers.next().unwrap_or_else(no_reply);
         let kept = matches!(task, ListTask::Keep { .. }).then(&mut next);
         let set = next().map_err(|error| because("this node cannot be of a group", &error));
-        let Value::Text(id) = next()? else {
+        let Value::Text(id) = of_ours(ID, next())? else {
             return Err(set.map_or_else(|error| error, |reply| reply.unexpected("SET")));
         };
-        let stored = match next()? {
+        let id = String::from_utf8_lossy(&id);
+        if id.is_empty() || id.starts_with('-') || id.contains(char::is_whitespace) {
+            return Err(foreign("id of a node", ID, ""));
+        }
+        let stored = match of_ours(&self.key(), next())? {
             Value::Text(text) => Some(text.into()),
             _ => None,
         };
         let lists = stored.as_deref().map_or_else(|| Some(Default::default()), parse);
         let lists = lists.or_else(|| self.is_new_list.then(Default::default));
-        let (list, gone) = lists.ok_or_else(|| {
-            let text = format!(
-                "no list of nodes at {}: delete the key, or accept the list of this client",
-                self.key()
-            );
-            BackendError::new(BackendErrorKind::Stranger, text)
-        })?;
+        let or = ", or accept the list of this client";
+        let (list, gone) = lists.ok_or_else(|| foreign("list of nodes", &self.key(), or))?;
         if let (ListTask::Keep { list, before, .. }, Some(Ok(kept))) = (task, kept)
             && before.stored.is_some()
             && kept != Value::Nil
@@ -117,13 +116,27 @@ impl NodeGroup {
         }
         Ok(Arc::new(Membership {
             group: Arc::clone(&self.name),
-            id: String::from_utf8_lossy(&id).into(),
+            id: id.into(),
             list,
             gone,
             stored,
             is_new_list: self.is_new_list,
         }))
     }
+}
+
+/// The reply to a GET of a key of ours. Another program may have stored something there.
+fn of_ours(key: &str, reply: Result<Value, BackendError>) -> Result<Value, BackendError> {
+    reply.map_err(|error| match error.kind() {
+        BackendErrorKind::WrongType => foreign("text", key, ""),
+        _ => error,
+    })
+}
+
+/// The error of a key of ours whose value is not ours.
+fn foreign(what: &str, key: &str, or: &str) -> BackendError {
+    let text = format!("no {what} at {key}: delete the key{or}");
+    BackendError::new(BackendErrorKind::Stranger, text)
 }
 
 /// A line for each node of a list: its id and its name. In front of the id of one that it has no
