@@ -30,6 +30,8 @@ pub struct Features {
     pub(crate) no_vote: Option<BackendError>,
     /// What the node says of its group.
     pub(crate) membership: Option<Arc<Membership>>,
+    /// It has just been read.
+    pub(crate) has_read_list: bool,
     /// Whether the server has loaded the scripts that run while its memory is full.
     pub(crate) runs_when_full: bool,
     /// Whether the connection has client tracking, so that the server pushes changes of keys that
@@ -56,6 +58,7 @@ impl Features {
             server: None,
             no_vote: None,
             membership: None,
+            has_read_list: false,
             names_holder: false,
             runs_when_full: false,
             tracks: false,
@@ -90,7 +93,7 @@ impl Features {
         task: &ListTask,
     ) {
         match group.said(name, answers, task) {
-            Ok(says) => self.membership = Some(says),
+            Ok(says) => (self.membership, self.has_read_list) = (Some(says), true),
             Err(error) => self.no_vote = Some(error.particular()),
         }
     }

@@ -58,7 +58,7 @@ pub use connection::{Connection, Dial, LEAST_LIFE, SILENT, connect_or_ask_again,
 pub use connections::Connections;
 pub use credentials::{Again, CredentialSource, Credentials};
 pub use error_reply::{HUNG_UP, error_of_reply, error_of_tls, lacks_resp3};
-pub use exchange::{exchange, exchange_list};
+pub use exchange::{LatestList, exchange, exchange_list};
 pub use features::Features;
 pub use group::NodeGroup;
 pub use handshake::{CLIENT_NAME, handshake};

@@ -13,8 +13,8 @@ use quorate_core::backend::{Call, CallReply, CallResult, Capabilities, NotSent, 
 use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{
-    Carrier, Connection as _, Dial as _, Features, LEAST_LIFE, Limits, SILENT, exchange,
-    exchange_list, handshake,
+    Carrier, Connection as _, Dial as _, Features, LEAST_LIFE, LatestList, Limits, SILENT,
+    exchange, exchange_list, handshake,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
@@ -43,8 +43,9 @@ impl Pooled {
         reads: Reads<M>,
     ) -> Self {
         let (reply_limit, connect_limit) = (limits.reply, limits.connect);
-        let (failure, moved_at, left, features) = Default::default();
-        let pool = Arc::new(Source { pool, reads, reply_limit, failure, moved_at, left, features });
+        let (failure, moved_at, left, features, list) = Default::default();
+        let pool =
+            Arc::new(Source { pool, reads, reply_limit, failure, moved_at, left, features, list });
         Self { name: name.into(), runtime, connect_limit, pool }
     }
 }
@@ -97,6 +98,7 @@ struct Source<M: ManageConnection> {
     left: sync::Mutex<Option<(Instant, u32)>>,
     /// Of a user's pool, whose connections have no place for it.
     features: Known,
+    list: LatestList,
 }
 
 /// A connection, and its place in the pool.
@@ -228,7 +230,7 @@ impl<M: ManageConnection> Source<M> {
             }
         };
         if let Some(dial) = &self.reads.dial {
-            exchange_list(dial, connection, &mut features, call).await;
+            exchange_list(dial, connection, &mut features, call, &self.list).await;
         }
         let mut answer = exchange(connection, &mut features, operation).await;
         *known(connection.features()) = Some(features);

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the clock is paused")]
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use quorate_core::backend::{
 use quorate_core::{BackendError, BackendErrorKind, LockBackend, LockError, LockManager, Runtime};
 use quorate_memory::{MemoryNode, Value};
 use quorate_protocol::{
-    Connection, Dial, Features, NodeGroup, Parts, Push, exchange_list, handshake,
+    Connection, Dial, Features, LatestList, NodeGroup, Parts, Push, exchange_list, handshake,
 };
 use quorate_tests::dice::Dice;
 use tokio::sync::Mutex;
@@ -38,7 +39,9 @@ struct Node {
     server: Server,
     /// Of which group it is; `None`: the client looks at no list.
     group: Option<NodeGroup>,
-    connection: Mutex<Option<(Connected, Features)>>,
+    /// Calls take turns on them.
+    connections: Mutex<VecDeque<Option<(Connected, Features)>>>,
+    list: LatestList,
 }
 
 /// A server, with how often it has lost its data and its connections.
@@ -170,9 +173,11 @@ impl Dial for Node {
 }
 
 impl Node {
-    /// Carries a call out, as a pool does: over the connection that is there, or over a new one.
+    /// Carries a call out, as a pool does: over the connection that is next, or over a new one.
     async fn carry_out(&self, call: &Call) -> CallResult {
-        let mut kept = self.connection.lock().await;
+        let mut connections = self.connections.lock().await;
+        connections.rotate_left(1);
+        let kept = &mut connections[0];
         kept.take_if(|(connection, _)| connection.is_closed());
         if kept.is_none() {
             let connection = self.connect(drop).await?;
@@ -180,7 +185,7 @@ impl Node {
             *kept = Some((connection, features));
         }
         let Some((connection, features)) = kept.as_mut() else { return Err(gone()) };
-        exchange_list(self, connection, features, call).await;
+        exchange_list(self, connection, features, call, &self.list).await;
         self.server.replies().await;
         if connection.is_closed() {
             return Err(gone());
@@ -273,12 +278,17 @@ impl World {
 
     /// A process that has this list.
     fn client(&self, list: List) -> LockManager {
-        self.client_of(list, self.has_group.then(|| NodeGroup::new("g", false)))
+        self.client_over(1, list)
+    }
+
+    /// The same with so many connections to each node.
+    fn client_over(&self, connections: usize, list: List) -> LockManager {
+        self.client_of(list, connections, self.has_group.then(|| NodeGroup::new("g", false)))
     }
 
     /// A person accepts this list as that of the group.
     async fn accept(&self, list: List) {
-        let client = self.client_of(list, Some(NodeGroup::new("g", true)));
+        let client = self.client_of(list, 1, Some(NodeGroup::new("g", true)));
         for _ in 0..3 {
             drop(client.lock("other").await.unwrap().release().await);
             self.settle().await;
@@ -300,12 +310,13 @@ impl World {
         sleep(100 * MS).await;
     }
 
-    fn client_of(&self, list: List, group: Option<NodeGroup>) -> LockManager {
+    fn client_of(&self, list: List, connections: usize, group: Option<NodeGroup>) -> LockManager {
         let servers = self.servers.iter().enumerate().filter(|(at, _)| list & 1 << at != 0);
         let node = |(_, server): (usize, &Server)| Node {
             server: server.clone(),
             group: group.clone(),
-            connection: Mutex::default(),
+            connections: Mutex::new((0..connections).map(|_| None).collect()),
+            list: LatestList::default(),
         };
         let nodes: Vec<Node> = servers.map(node).collect();
         LockManager::builder(nodes).runtime(TokioRuntime::new()).build().unwrap()
@@ -609,6 +620,35 @@ fn n5_a_running_client_counts_an_accepted_node_within_two_seconds() {
         // The vote of the accepted node is needed.
         world.servers[0].hangs.store(true, Ordering::SeqCst);
         drop(client.lock("r").no_wait().await.unwrap());
+    });
+}
+
+/// Each connection of a pool has read the lists when it was made.
+#[test]
+fn n5_a_pool_counts_an_accepted_node_over_all_of_its_connections() {
+    in_world(async |world| {
+        world.found(0b111).await;
+        let client = world.client_over(4, 0b111);
+        let locks = async || {
+            sleep(500 * MS).await;
+            let guard = client.lock("r").no_wait().await.unwrap();
+            guard.extend().await.unwrap();
+            guard.release().await.unwrap();
+        };
+        for _ in 0..4 {
+            locks().await;
+        }
+        world.servers[2].lose_all();
+        locks().await;
+        world.accept(0b111).await;
+        for _ in 0..4 {
+            locks().await;
+        }
+        // The vote of the accepted node is needed.
+        world.servers[0].hangs.store(true, Ordering::SeqCst);
+        for _ in 0..4 {
+            locks().await;
+        }
     });
 }
 
