@@ -592,6 +592,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         self.select(|node| node.is_busy() || owes_all && node.owes_release())
     }
 
+    /// The nodes that a release goes to, or that have not answered one.
+    #[must_use]
+    pub fn owing(&self) -> NodeSet {
+        self.select(Node::owes_release)
+    }
+
     /// The nodes where a call is in flight, also after the last timer.
     #[must_use]
     pub fn unsettled(&self) -> NodeSet {

@@ -137,7 +137,8 @@ impl State {
             return false;
         }
         let times = (now, saturating_add(now, attempt.node_timeout));
-        self.turn.begin_releases(attempt.slot, attempt.won.get().is_some(), times);
+        let was_held = attempt.won.get().is_some();
+        self.turn.begin_releases(attempt.slot, was_held, self.machine.owing(), times);
         true
     }
 

@@ -1,7 +1,7 @@
 //! The local queue: the tasks of one manager that want the same key, and what their waits return.
 
 use std::future::IntoFuture;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -247,6 +247,48 @@ fn the_next_task_does_not_wait_for_a_gate_that_was_not_asked() {
     assert!(world.run(next).unwrap().is_valid());
     let took = world.sim.elapsed() - before;
     assert!(asked.load(Ordering::Relaxed) > 0 && took < 10 * MS, "{took:?}");
+}
+
+/// The client of the gate had no room for the acquire, so nothing is released there. Another node hangs.
+#[test]
+fn the_next_task_does_not_wait_for_a_gate_that_is_sent_no_release() {
+    let world = World::complete(5);
+    let gate = Arc::new(AtomicUsize::new(usize::MAX));
+    let is_full = Arc::<AtomicBool>::default();
+    let nodes = world.nodes.iter().enumerate().map(|(at, node)| {
+        let (gate, is_full) = (Arc::clone(&gate), Arc::clone(&is_full));
+        Begins::new(node, move |node, call, runtime| match call.operation() {
+            Asked::Acquire(..)
+                if is_full.load(Ordering::Relaxed) && gate.load(Ordering::Relaxed) == at =>
+            {
+                Err(call.not_sent(BackendError::new(BackendErrorKind::Other, "full")))
+            }
+            operation => {
+                let asks =
+                    matches!(operation, Asked::Release(_, options) if options.asks.is_some());
+                if asks {
+                    gate.store(at, Ordering::Relaxed);
+                }
+                begin(node, call, runtime)
+            }
+        })
+    });
+    let manager = world.over(nodes.collect::<Vec<_>>());
+    for is_known in [false, true] {
+        is_full.store(is_known, Ordering::Relaxed);
+        let held = world.lock(&manager);
+        let next = world.begun(manager.lock("r"));
+        if is_known {
+            let other = (gate.load(Ordering::Relaxed) + 1) % 5;
+            world.inject(other..=other, Fault::Hung);
+        }
+        let before = world.sim.elapsed();
+        drop(held);
+        assert!(world.run(next).unwrap().is_valid());
+        let took = world.sim.elapsed() - before;
+        assert!(took < 10 * MS, "{took:?}");
+        world.advance(SECOND);
+    }
 }
 
 /// A process that locks a name again asks the gate with a release whether others wait, at most once in 100 ms. One that

@@ -79,12 +79,13 @@ impl Turn {
         self.handed_over_at.filter(|_| !self.is_empty())
     }
 
-    /// The releases of the attempt begin. Those of a lease ask the gates whether others wait: if a
-    /// task here wants the key, and else seldom.
+    /// The releases of the attempt begin, at the nodes that owe one. Those of a lease ask the gates
+    /// whether others wait: if a task here wants the key, and else seldom.
     pub(crate) fn begin_releases(
         &mut self,
         attempt: Slot,
         was_held: bool,
+        owing: NodeSet,
         (now, handed_over_at): (Instant, Instant),
     ) {
         if self.handed_over_at.is_some() {
@@ -99,7 +100,8 @@ impl Turn {
             };
             if manager.begin_release(key, queue, attempt, was_held, now) {
                 let gates = manager.cluster.nodes.gates(gate_key, now);
-                self.asked.extend(gates.first().map(|gate| (*gate, at, queue.clone())));
+                let gate = gates.first().filter(|gate| owing.contains(**gate));
+                self.asked.extend(gate.map(|gate| (*gate, at, queue.clone())));
             }
         }
     }
