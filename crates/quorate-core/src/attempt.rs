@@ -88,14 +88,9 @@ pub(crate) struct State {
 /// A lease that is extended in the background, again and again.
 #[derive(Default)]
 struct Renewing {
-    /// When to extend next; `None` while a round is in flight, or waits for others.
+    /// When to extend next; `None` while a round is in flight.
     at: Option<Instant>,
     round: Option<RoundId>,
-    /// It was due, and has to wait for others.
-    is_parked: bool,
-    /// It has waited for others until the last third of the lease, and no extension has succeeded
-    /// since.
-    is_late: bool,
 }
 
 /// How its own side ends an attempt. (To extend and to renew have results at once: `Shell::act`.)
@@ -164,8 +159,7 @@ impl Actor for State {
         match input {
             Input::Reply(tag, settled) => self.handle_reply(attempt, &tag, settled, now, effects),
             Input::Push(tag) => self.machine.handle_push(tag.node, now),
-            Input::Notice(Notice::Time) => self.handle_time(attempt, now, effects),
-            Input::Notice(Notice::Renewal) => self.renew(attempt, now, effects),
+            Input::Notice(Notice::Time) => self.handle_time(attempt, now),
             Input::Notice(Notice::Back(node)) => self.machine.handle_back(node, now),
             Input::Notice(Notice::Judge) => self.judge(attempt, now),
             Input::Notice(Notice::Drain) if attempt.is_held(now) => {}
@@ -230,8 +224,8 @@ impl Actor for State {
             effects.is_changed = true;
             self.plan_renewal(attempt, true, now);
         }
-        if self.renewal.is_some() {
-            self.end_renewal(attempt, effects);
+        if self.machine.has_ended() || attempt.end.is_revoked() {
+            self.renewal = None;
         }
         if telemetry::IS_ON {
             let is_held = attempt.won.get().is_some() && attempt.end.ended().is_none();

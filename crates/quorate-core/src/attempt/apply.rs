@@ -88,7 +88,7 @@ impl State {
         now: Instant,
         effects: &mut Effects,
     ) {
-        self.renewal_decided(attempt, round, failure.is_none(), now, effects);
+        self.renewal_decided(attempt, round, failure.is_none(), now);
         let took = self.machine.waited();
         let left = attempt.end.valid_until().saturating_duration_since(now);
         effects.tell(move |attempt| match failure {
@@ -98,7 +98,7 @@ impl State {
     }
 
     /// A due time may have come.
-    pub(super) fn handle_time(&mut self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
+    pub(super) fn handle_time(&mut self, attempt: &Attempt, now: Instant) {
         let [queued, left_late] = [&attempt.queued, &attempt.left_late]
             .map(|nodes| NodeSet::of_bits(nodes.load(Ordering::Relaxed)));
         // The queue of a node that does not answer may never move.
@@ -110,7 +110,7 @@ impl State {
         if let Some(Renewing { at: Some(at), .. }) = self.renewal
             && now >= at
         {
-            self.renew(attempt, now, effects);
+            self.renew(attempt, now);
         }
     }
 

@@ -41,11 +41,9 @@ impl Attempt {
         revoked.await.map_err(|_| self.lost())
     }
 
-    /// Whether the lock was revoked, or an extension failed or could not begin in time, and the end
-    /// has not moved on since.
+    /// Whether the lock was revoked, or an extension failed and the end has not moved on since.
     fn is_risky(&self, state: &State) -> bool {
-        let is_late = state.renewal.as_ref().is_some_and(|renewal| renewal.is_late);
-        self.end.is_revoked() || state.told.is_failing || is_late
+        self.end.is_revoked() || state.told.is_failing
     }
 
     /// Whether the lease is valid and at risk.

@@ -8,10 +8,6 @@
 //! woken only when an earlier one comes. A due time that moves back is found out when it fires, so
 //! most locks cost one insertion and one removal. It ends after a second without work.
 //!
-//! At most 1,024 rounds of renewal are in flight, and those of leases in their last third. A
-//! renewal that waits begins when another one is decided, by way of the timekeeper: the earliest
-//! end of a lease first.
-//!
 //! The mutex here is the last in the lock order. Only the clock is read under it.
 
 mod timekeeper;
@@ -33,9 +29,6 @@ use crate::error::QuorumFailure;
 use crate::resource::Key;
 use crate::seam::runtime::{Runtime, lock, unless};
 
-/// How many rounds of renewal are in flight at most, without the urgent ones.
-const RENEWALS: usize = 1024;
-
 /// How many entries of each kind the timekeeper serves before it lets other tasks run.
 const BATCH: usize = 64;
 
@@ -54,8 +47,6 @@ pub(crate) trait Timed: Any + Send + Sync {
 pub(crate) enum Notice {
     /// The due time has come.
     Time,
-    /// A renewal that waited for others may begin.
-    Renewal,
     /// This node answers again.
     Back(NodeId),
     /// A node has lost its vote in its group.
@@ -90,9 +81,6 @@ struct All {
     entries: Vec<Option<Registered>>,
     free: Vec<Slot>,
     due: BTreeSet<(Instant, Slot)>,
-    renewing: usize,
-    /// Renewals that are due and wait for others, by the end of the lease.
-    parked: BTreeSet<(Instant, Slot)>,
     /// Entries that have yet to hear that a node answers again.
     back: Vec<(NodeId, Slot)>,
     keeper: Keeper,
@@ -197,26 +185,6 @@ impl Attempts {
         all.wake_before(due)
     }
 
-    /// Whether a renewal may begin, or has to begin later. A lease in its last third does not wait.
-    /// One that may calls [`renewal_over`](Self::renewal_over), once.
-    pub(crate) fn may_renew(&self, slot: Slot, valid_until: Instant, is_urgent: bool) -> bool {
-        let mut all = self.lock();
-        let may_renew = all.renewing < RENEWALS || is_urgent;
-        match may_renew {
-            true => all.parked.remove(&(valid_until, slot)),
-            false => all.parked.insert((valid_until, slot)),
-        };
-        all.renewing += usize::from(may_renew);
-        may_renew
-    }
-
-    /// A renewal is decided, or its lease has ended.
-    pub(crate) fn renewal_over(&self) -> Wake {
-        let mut all = self.lock();
-        all.renewing -= 1;
-        if all.parked.is_empty() { Wake::Nothing } else { all.wake_before(self.runtime.now()) }
-    }
-
     /// Notifies these entries that the node answers again.
     pub(crate) fn tell_back(&self, node: NodeId, slots: Box<[Slot]>) -> Wake {
         if slots.is_empty() {
@@ -293,7 +261,7 @@ impl All {
     /// Takes what is due, not more than a share of each kind. Some entries that wait are over by
     /// now.
     fn take_due(&mut self, now: Instant) -> Vec<(Arc<dyn Timed>, Notice)> {
-        let Self { entries, due, renewing, parked, back, .. } = self;
+        let Self { entries, due, back, .. } = self;
         let times = iter::from_fn(|| {
             due.first().filter(|(at, _)| *at <= now)?;
             due.pop_first()
@@ -304,16 +272,11 @@ impl All {
             Some((Arc::clone(&at.entry), Notice::Time))
         });
         let mut taken: Vec<_> = times.take(BATCH).collect();
-        let tell = |slot: Slot, due| {
-            let at = entries[slot.0 as usize].as_ref();
-            at.map(|at| (Arc::clone(&at.entry), due))
-        };
-        let may_begin = RENEWALS.saturating_sub(*renewing).min(BATCH);
-        let begin = iter::from_fn(|| parked.pop_first());
-        let begin = begin.filter_map(|(_, slot)| tell(slot, Notice::Renewal));
-        taken.extend(begin.take(may_begin));
         let are_back = iter::from_fn(|| back.pop());
-        let are_back = are_back.filter_map(|(node, slot)| tell(slot, Notice::Back(node)));
+        let are_back = are_back.filter_map(|(node, slot)| {
+            let at = entries[slot.0 as usize].as_ref()?;
+            Some((Arc::clone(&at.entry), Notice::Back(node)))
+        });
         taken.extend(are_back.take(BATCH));
         taken
     }

@@ -105,10 +105,9 @@ impl LockGuard {
     /// [`lost`](Self::lost).
     ///
     /// A lease is at risk from the moment at which an extension or renewal has failed, while the
-    /// lease is still valid. So it is if a renewal had to wait for others of this manager until the
-    /// last third of its validity. The next extension that succeeds ends the risk, and so do votes
-    /// of the failed one that move the end of the lease late. A lock that was
-    /// [revoked](Self::revoked) is at risk until its end.
+    /// lease is still valid. The next extension that succeeds ends the risk, and so do votes of the
+    /// failed one that move the end of the lease late. A lock that was [revoked](Self::revoked) is
+    /// at risk until its end.
     ///
     /// Renewals are tried again by themselves, so a risk may pass. As long as it lasts, this
     /// resolves at once: warn once, and wait for it again when [`is_at_risk`](Self::is_at_risk) is

@@ -186,7 +186,7 @@ impl Actor for WaitState {
             Input::Reply(tag, Settled { result, .. }) => self.handle_reply(wait, &tag, result, now),
             Input::Push(tag) => self.handle_push(tag.number, now),
             Input::Notice(Notice::Time) => self.machine.handle_timeout(now),
-            Input::Notice(Notice::Renewal | Notice::Back(_) | Notice::Judge) => {}
+            Input::Notice(Notice::Back(_) | Notice::Judge) => {}
             Input::Command(WaitInput::Refused) => {
                 self.machine.handle_refused(wait.refresh_interval(), now);
             }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use quorate_core::{LeaseEnd, LockGuard};
-use quorate_memory::{Effect, Fault, MemoryNode, Rule};
+use quorate_memory::Fault;
 
-use crate::world::{MS, SECOND, World, failing};
+use crate::world::{SECOND, World, failing};
 
 type Risk = Result<Duration, LeaseEnd>;
 
@@ -101,33 +101,4 @@ fn a_lease_that_ends_is_at_risk_no_longer_and_the_warning_says_why_it_ended() {
             assert!(!lease.is_at_risk() && !lease.is_valid());
         }
     }
-}
-
-/// On slow nodes 1,024 rounds at a time are fewer than these leases need: some wait until their last third.
-#[test]
-fn a_renewal_that_waits_for_others_until_the_last_third_is_a_risk() {
-    const LEASES: usize = 3_000;
-    let world = World::new(3);
-    let builder = world.builder().ttl(30 * SECOND).node_timeout(12 * SECOND);
-    let manager = builder.wait_timeout(60 * SECOND).build().unwrap();
-    let guards: Vec<LockGuard> = (0..LEASES)
-        .map(|lease| world.run(manager.lock(format!("r:{lease}")).auto_renew()).unwrap())
-        .collect();
-    let way = 4 * SECOND;
-    for node in &world.nodes {
-        node.add_rule(Rule::new(Effect::Delay { least: way, most: way }));
-    }
-    let (mut warned, mut most) = (0, 0);
-    for _ in 0..50 {
-        world.advance(500 * MS);
-        let at_risk: Vec<&LockGuard> = guards.iter().filter(|guard| guard.is_at_risk()).collect();
-        most = most.max(at_risk.len());
-        let lefts = at_risk.into_iter().filter_map(|guard| look(&world, guard));
-        // At most a third of the validity is left.
-        warned += lefts.inspect(|left| assert!(*left.as_ref().unwrap() < 10 * SECOND)).count();
-    }
-    assert!(warned > 0 && most < LEASES, "{warned} looks, {most} at once");
-    world.nodes.iter().for_each(MemoryNode::clear_rules);
-    world.advance(60 * SECOND);
-    assert!(guards.iter().all(|guard| guard.is_valid() && !guard.is_at_risk()));
 }

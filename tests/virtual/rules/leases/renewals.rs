@@ -1,6 +1,6 @@
 //! H7: when leases are renewed, and for how long.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -151,9 +151,8 @@ fn peak(times: &[Duration], from: Duration, to: Duration) -> u128 {
     buckets.into_values().max().unwrap_or(0)
 }
 
-/// On slow nodes 1,024 rounds at a time are fewer than five thousand leases need.
 #[test]
-fn h7_a_renewal_in_the_last_third_of_its_lease_does_not_wait_for_others() {
+fn h7_five_thousand_leases_are_renewed_on_slow_nodes() {
     let world = World::new(3);
     let builder =
         world.builder().ttl(30 * SECOND).node_timeout(12 * SECOND).wait_timeout(60 * SECOND);
@@ -168,26 +167,6 @@ fn h7_a_renewal_in_the_last_third_of_its_lease_does_not_wait_for_others() {
     }
     world.advance(100 * SECOND);
     assert_eq!(valid(&leases), 5_000);
-}
-
-/// The node takes 6 s for an answer, and all leases are due within 10 s. The last third of each begins at 19.4 s.
-#[test]
-fn h7_at_most_1024_renewals_are_in_flight_and_the_next_begins_when_one_is_decided() {
-    const LEASES: usize = 1_100;
-    let world = World::new(1);
-    let manager = world.builder().ttl(30 * SECOND).node_timeout(8 * SECOND).build().unwrap();
-    let names = (0..LEASES).map(|lease| format!("r:{lease}"));
-    let leases: Vec<LockGuard> =
-        names.map(|name| world.run(manager.lock(name).auto_renew()).unwrap()).collect();
-    let way = 3 * SECOND;
-    world.nodes[0].add_rule(Rule::new(Effect::Delay { least: way, most: way }));
-    for (at, renewed) in [(12, 1_024), (19, LEASES)] {
-        world.advance(at * SECOND - world.sim.elapsed());
-        let calls = world.log.calls().into_iter();
-        let tokens = calls.filter(|call| call.operation == "extend").map(|call| call.token);
-        assert_eq!(tokens.collect::<HashSet<_>>().len(), renewed, "after {at} s");
-    }
-    assert!(leases.iter().all(LockGuard::is_valid));
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl Drop for Timekeeper {
         }
         let is_needed = {
             let mut all = self.attempts.lock();
-            // What waits for others, or for a node, has a due time as well.
+            // What waits for a node has a due time as well.
             let is_needed = self.was_polled && !all.due.is_empty();
             all.keeper = if is_needed { Keeper::Runs } else { Keeper::Absent };
             is_needed
