@@ -55,7 +55,7 @@ pub(crate) struct Unlocked {
     acquire: AcquireOptions,
     node_timeout: Duration,
     pub(crate) end: PublishedEnd,
-    /// When the first round was won, and the fencing token.
+    /// When the first round was won, or the release of a detached lock began; the fencing token.
     won: OnceLock<(Instant, Option<FencingToken>)>,
     /// The nodes whose release waits in a queue of this process, and those whose release has left
     /// it late, as bits.

@@ -66,8 +66,8 @@
 //!   `apply` tells what has changed, `renewing` extends, and `risk` shows a failed extension or a
 //!   revoke.
 //! - `turns`: one ticket for each key, and for a set of names of which one is wanted. Readers take
-//!   no ticket. The wait between processes is until a push for the key that it watches, or a
-//!   refresh, 0.8 s apart at most (670 ms ± 20 %).
+//!   no ticket. A waiter at the gate watches the entry in front of its own, and the first one the
+//!   lock. It waits until a push for that key, or a refresh, 0.8 s apart at most (670 ms ± 20 %).
 //! - `cluster/nodes`: a node that is down is asked in each round, and skipped only as a gate. When
 //!   it answers, the attempts that owe it a release hear so and send it again.
 //! - `cluster/shell/late`: a reply that comes while the mutex is locked stands in a list.
@@ -97,8 +97,8 @@
 //! - A failed attempt is released on every node that may have got something.
 //! - A lease ends at `valid_until` by the clock, or earlier when the answers of the nodes prove
 //!   that no quorum can have the keys. A revoke does not move its end.
-//! - A lease that ended by time, by its hold limit or by `close` keeps its keys, while its guard
-//!   lives, for the safety margin at most.
+//! - A lease that ended by time, by its hold limit or by `close`, or since a node has lost its
+//!   vote, keeps its keys, while its guard lives, for the safety margin at most.
 //!
 //! # What a lock cannot do
 //!

@@ -2,16 +2,20 @@
 //! as pipelines.
 //!
 //! [`Batcher::begin`] queues a call. The task connects at the first call, takes what is queued, at
-//! most 64 commands (32 for a [single node](Limits::of_nodes)) and 64 KiB, and hands it to the
-//! client by one poll of [`Connection::send`]. It answers the calls when the replies are there. At
+//! most 64 calls (32 for a [single node](Limits::of_nodes)) and 64 KiB, and hands it to the client
+//! by one poll of [`Connection::send`]. A call leaves at once if nothing is in flight and the last
+//! pipeline had one command at most; else the tasks that can run go first, once before each
+//! pipeline. The task of the batcher answers the calls when the replies are there. At
 //! most four pipelines are in flight. If only one were allowed, the undo would wait in the queue
 //! until a slow node had answered the acquire, and would be lost if the program ended (C8).
 //!
 //! # One script for many
 //!
-//! The plain releases of a pipeline are one script with an answer for each, and so are the plain
-//! extensions. If a script fails as a whole, each of its calls is sent alone. A command of one call
-//! is sent as ever.
+//! The plain releases of a pipeline are one script of at most 64 keys, with an answer for each, and
+//! so are the plain extensions. *Plain* is a call of an exclusive lock; its release has no fencing
+//! number and asks no gate. If a script fails as a whole, or answers nil for a call, what it has
+//! left open is sent alone. So are releases of one key where the server has a compare-and-delete,
+//! extensions before Redis 7, and a command of one call.
 //!
 //! # Order
 //!

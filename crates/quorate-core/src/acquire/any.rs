@@ -12,7 +12,10 @@
 //! The tasks of a manager queue in one place, the queue of their set. A name is *free here* while
 //! no task of this manager has or wants it alone. An attempt has the ticket of its name, which is
 //! taken without a wait. After a lost round it keeps that ticket until its undo allows the next
-//! attempt on the name.
+//! attempt on the name. A task that had to wait until a name was free here gives up the ticket of
+//! the set; if it then loses its round, it queues for that again, at the end. A round that was lost
+//! without a holder in the way leads to the gate at once. A refresh there looks at the keys of all
+//! names, and says which of them is free.
 
 use std::mem::take;
 use std::sync::Arc;

@@ -61,9 +61,10 @@ async fn wait_for_turn(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
     Ok(rounds.is_in_time())
 }
 
-/// After a random pause, so that requests that split the votes do not meet again, and once each
-/// node has said which server it is, waits in the queue at the node that keeps it, the *gate*.
-/// Without one, backs off (`acquire/back_off`).
+/// Waits in the queue at the node that keeps it, the *gate*, once each node has said which server
+/// it is. After a lost round it pauses at random first, so that requests that split the votes do
+/// not meet again; on a pool it awaits the undo before that. Without a gate, backs off
+/// (`acquire/back_off`).
 async fn wait_at_gate(rounds: &Rounds<'_>) {
     rounds.await_undo_on_pools().await;
     rounds.pause_before_gate().await;

@@ -9,9 +9,11 @@
 //! ```
 //!
 //! Each of the phases before Ending may go there directly, except Adopting, which goes to Detached.
-//! In Lapsed the lease has ended, and the keys stay for the safety margin: their holder may stop
-//! late (H4). Ending and Detached are *quiescent* when nothing is in flight and no release is owed.
-//! When the last timer fires before that, Ending becomes Over, and Detached forgets its calls.
+//! (The release of a detached lock goes from Adopting to Ending.) In Lapsed the lease has ended,
+//! and the keys stay for the safety margin: their holder may stop late (H4). If nodes have taken
+//! their promises back, the releases begin at once. Ending and Detached are *quiescent* when
+//! nothing is in flight and no release is owed. When the last timer fires before that, Ending
+//! becomes Over, and Detached forgets its calls.
 //!
 //! An undo, a release, a dropped guard and a lost lease are one transition, `begin_release`: each
 //! node that was sent something which may set the key gets a release, also one that refused, and
@@ -22,14 +24,17 @@
 //! Each grant is a promise of its node: to keep the keys until the call's own start + ttl − drift −
 //! safety margin (T1, T2). Whenever its reply comes, the latest promise of a node counts (H2); *not
 //! ours* takes it back; silence and errors take nothing. The lease ends where a quorum of promises
-//! ends, or at the hold limit (H5). A round is only what its caller waits for.
+//! ends, or at the hold limit (H5); with fewer than a quorum of promises it ends at once. An
+//! extension that was won sets the keys again on nodes that lost them. Such a node promises with
+//! its next extension. A round is only what its caller waits for.
 //!
 //! # Per node
 //!
 //! A [`Node`] is what is known of the keys there, what it has promised, the calls in flight, and
 //! the vote in this round. A call stays in flight after its round was decided, until it settles: by
-//! its reply, by the end of its connection, or by *not sent*. At the cleanup bound, a call is given
-//! up if a release still waits behind it; one node timeout later, every call is.
+//! its reply, by the end of its connection, or by *not sent*. At the cleanup bound (by default the
+//! longest ttl that was asked for, from the begin of the release), a call is given up if a release
+//! still waits behind it; one node timeout later, every call is.
 //!
 //! # A reply
 //!
@@ -39,10 +44,11 @@
 //!
 //! # A push
 //!
-//! A node that [pushes](Settings::pushing) says that a key was written, or may have been. That
-//! alone changes nothing (P1): the attempt looks at the node, and learns from the reply as from any
-//! other. In Revoked, more nodes than a quorum can spare have the mark of a revoke in place of the
-//! token: no extension can win, and the lease keeps the end that it has.
+//! A node that [pushes](Settings::pushing) says that a key was written, or may have been: from the
+//! first look or extension on. Pools and readers have no pushes: there the next extension finds the
+//! loss. A push alone changes nothing (P1): the attempt looks at the node, and learns from the
+//! reply as from any other. In Revoked, more nodes than a quorum can spare have the mark of a
+//! revoke in place of the token: no extension can win, and the lease keeps the end that it has.
 //!
 //! # Delivery
 //!

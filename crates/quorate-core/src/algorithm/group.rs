@@ -3,7 +3,11 @@
 //! Each node keeps an id of its data and, for the group, the list of the ids of all its nodes. A
 //! connection reads both once. The client compares what its nodes have said, whichever of them has
 //! answered by now, so nothing waits for a node that hangs. A node that is not on the list of
-//! another one is a *stranger* and has no vote. By what is known of the others the same nodes
+//! another one is a *stranger* and has no vote, unless it is the one node by which the list grows;
+//! nor has one whose id another node has, or may have. If a list has at least two nodes more than a
+//! client, none of the client's nodes has a vote. Once each node has said its id and all have a
+//! vote, any client writes its nodes as the list: so a client with one node more or less changes
+//! it, and two need a person. By what is known of the others the same nodes
 //! always are strangers: in whatever order they have answered.
 
 use std::fmt::Write as _;

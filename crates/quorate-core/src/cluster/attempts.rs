@@ -1,8 +1,8 @@
 //! The open attempts and waits of a manager, and its timekeeper.
 //!
 //! An attempt is registered before its first call leaves, and is removed when it is quiescent. A
-//! wait between processes is registered until its entry has left. `close` asks here what is left:
-//! there is no second account of open work.
+//! wait between processes is registered until its entry has left or has expired. `close` asks here
+//! what is left: there is no second account of open work.
 //!
 //! The *timekeeper* is the one task of a manager. It sleeps until the earliest due time, and is
 //! woken only when an earlier one comes. A due time that moves back is found out when it fires, so

@@ -33,7 +33,8 @@ pub(super) struct KeyQueue {
     /// free here.
     pub(super) choosers: BTreeMap<u64, Waker>,
     pub(super) ticket: Whereabouts,
-    /// Whether other processes wait, as the gate said it last, and when.
+    /// Whether other processes wait, as the gate said it last, or as is assumed after a win that
+    /// had waited; and when.
     pub(super) word: Option<(bool, Instant)>,
     /// When a node last said to a reader that a writer waits. Since then no gate has said that
     /// nobody does.

@@ -1,4 +1,7 @@
-//! The wait between processes for one key: drives the [`WaitMachine`].
+//! The wait between processes, with an entry in the queue of one key: drives the [`WaitMachine`].
+//! It is for that key, for several, or for one of several.
+//!
+//! A waiter that sees the lock free for long enough goes out of turn.
 //!
 //! Made after the first lost round, or before the first attempt if the gate said that others wait.
 //! It belongs to the local queue of the request's first key, or of its set of names, and stays when
@@ -39,7 +42,7 @@ pub(super) fn is_recent(at: Instant, now: Instant) -> bool {
     now.saturating_duration_since(at) < RECENT
 }
 
-/// The wait of this manager for one key.
+/// A wait of this manager, with an entry in the queue of one key.
 pub(crate) type RemoteWait = Shell<WaitState>;
 
 /// What of a wait can be read without its lock.

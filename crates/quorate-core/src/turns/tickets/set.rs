@@ -1,7 +1,7 @@
 //! The tickets of tasks that want one of several names.
 //!
 //! Such a task takes the ticket of its *set of names* first. It hands that ticket over when it has
-//! won a name, or has waited here for the ticket of one. So of one set, one task of this manager
+//! won a name, or had to wait until one was free here. So of one set, one task of this manager
 //! waits, here or at the gate. It takes only names that are *free here*: no task of this manager
 //! has or wants them alone. So a task that wants a name alone goes first.
 

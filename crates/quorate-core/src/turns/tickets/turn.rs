@@ -54,7 +54,7 @@ impl Turn {
         Self { tickets: vec![ticket], home: Some(Arc::clone(set)), ..Self::default() }
     }
 
-    /// The ticket of the first key. Its queue has the wait between processes.
+    /// The ticket of the first key. Without a home, its queue has the wait between processes.
     pub(crate) fn first(&self) -> Option<&Ticket> {
         self.tickets.first()
     }
@@ -80,7 +80,7 @@ impl Turn {
     }
 
     /// The releases of the attempt begin, at the nodes that owe one. Those of a lease ask the gates
-    /// whether others wait: if a task here wants the key, and else seldom.
+    /// whether others wait: if a task here wants the key, or others waited lately, and else seldom.
     pub(crate) fn begin_releases(
         &mut self,
         attempt: Slot,
