@@ -157,3 +157,32 @@ impl Config {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_defaults_says_what_is_set() {
+        let table = include_str!("config/defaults.md");
+        let Config { ttl, wait_timeout, backoff, hold_limit, max_waiters, .. } = Config::default();
+        let (base, most) = (backoff.base.as_millis(), backoff.most.as_secs());
+        for (setting, default) in [
+            ("ttl", format!("{} s", ttl.as_secs())),
+            ("wait_timeout", format!("{} s", wait_timeout.as_secs())),
+            ("node_timeout", "ttl / 10, at most 500 ms".into()),
+            ("backoff", format!("up to {base} ms, doubling up to {most} s")),
+        ] {
+            assert!(
+                table.contains(&format!("| `{setting}` | {default} |")),
+                "{setting}: {default}"
+            );
+        }
+        assert_eq!((hold_limit, max_waiters), (None, None));
+        let node_timeout = |seconds| {
+            let ttl = Ttl::try_from(Duration::from_secs(seconds)).unwrap();
+            Config::default().node_timeout(ttl).as_millis()
+        };
+        assert_eq!([4, 60].map(node_timeout), [400, 500]);
+    }
+}
