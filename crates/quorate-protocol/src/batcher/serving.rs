@@ -38,8 +38,6 @@ pub(super) struct Serving<'a, D: Dial> {
     sharing: Sharing,
     has_replied: bool,
     has_yielded: bool,
-    /// The commands of the last pipeline.
-    last_size: usize,
     made_at: Instant,
     /// The server has become a replica. Nothing leaves any more, and the connection ends when all
     /// is answered.
@@ -97,7 +95,6 @@ impl<'a, D: Dial> Serving<'a, D> {
             sharing: Sharing::default(),
             has_replied: false,
             has_yielded: false,
-            last_size: 0,
             made_at: now,
             is_demoted: false,
             is_behind: false,
@@ -130,10 +127,8 @@ impl<'a, D: Dial> Serving<'a, D> {
             let mut is_answered = false;
             while !is_over && self.in_flight.len() < WINDOW && self.has_calls() {
                 // The tasks that can run go first, once before each pipeline: the acquire of a task
-                // that a release wakes then leaves in the pipeline of that release. A task that is
-                // alone here does not wait for others.
-                let is_alone = self.in_flight.is_empty() && self.last_size <= 1;
-                if !is_alone && !std::mem::replace(&mut self.has_yielded, true) {
+                // that a release wakes then leaves in the pipeline of that release.
+                if !std::mem::replace(&mut self.has_yielded, true) {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -238,7 +233,6 @@ impl<'a, D: Dial> Serving<'a, D> {
         // The first poll hands it over.
         let is_answered = sending.poll_unpin(context).is_ready();
         let list = (front - loads, list);
-        self.last_size = sent.len();
         self.in_flight.push_back(Pipeline { sending, loads, list, sent });
         self.arm();
         is_answered
