@@ -26,7 +26,7 @@ fn names_that_are_free_again_are_forgotten() {
     assert_forgotten(&sim, times(10_000, 200_000), async |name| {
         one.lock(name).await.unwrap().release().await.unwrap();
     });
-    assert_forgotten(&sim, times(4_000, 60_000), async |name| {
+    assert_forgotten(&sim, times(2_000, 60_000), async |name| {
         let reading = one.read(name).await.unwrap();
         let writes = async { other.lock(name).await.unwrap().release().await.unwrap() };
         let reads = async {
@@ -43,7 +43,7 @@ fn names_that_are_free_again_are_forgotten() {
     });
 }
 
-/// Uses so many names four times over. Tables that have grown once stay as large as they are.
+/// Uses so many names four times over. A table may grow in one of these times, names that are kept grow in each.
 fn assert_forgotten(sim: &Sim, count: usize, used: impl AsyncFn(&str)) {
     let resident = |phase: usize| {
         for number in 0..count {
@@ -55,8 +55,7 @@ fn assert_forgotten(sim: &Sim, count: usize, used: impl AsyncFn(&str)) {
         let pages: usize = pages.split(' ').nth(1).unwrap().parse().unwrap();
         4096 * pages
     };
-    let first = resident(0);
-    let last = [1, 2, 3].map(resident)[2];
-    let grown = last.saturating_sub(first);
-    assert!(grown < count * NAME, "{grown} bytes more with {} names more", 3 * count);
+    let resident = [0, 1, 2, 3].map(resident);
+    let grown = resident.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).min().unwrap();
+    assert!(grown < count * NAME / 3, "at least {grown} bytes more with each {count} names more");
 }

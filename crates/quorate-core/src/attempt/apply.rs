@@ -136,9 +136,11 @@ impl State {
         if self.turn.is_empty() || is_result_to_come {
             return false;
         }
-        let times = (now, saturating_add(now, attempt.node_timeout));
-        let was_held = attempt.won.get().is_some();
-        self.turn.begin_releases(attempt.slot, was_held, self.machine.owing(), times);
+        if self.turn.due().is_none() {
+            let times = (now, saturating_add(now, attempt.node_timeout));
+            let was_held = attempt.won.get().is_some();
+            self.turn.begin_releases(attempt.slot, was_held, self.machine.owing(), times);
+        }
         true
     }
 

@@ -315,11 +315,17 @@ impl Paused {
 pub(crate) struct Wall {
     sim: Sim,
     micros: Arc<dyn Fn() -> u64 + Send + Sync>,
+    on_random: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
 }
 
 impl Wall {
     pub(crate) fn new(sim: &Sim, micros: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self { sim: sim.clone(), micros: Arc::new(micros) }
+        Self { sim: sim.clone(), micros: Arc::new(micros), on_random: Arc::default() }
+    }
+
+    /// Another thread does this while random bytes are drawn next, such as jitter.
+    pub(crate) fn on_random(&self, act: impl FnOnce() + Send + 'static) {
+        *self.on_random.lock().unwrap() = Some(Box::new(act));
     }
 }
 
@@ -343,6 +349,8 @@ impl Runtime for Wall {
     }
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
+        let act = self.on_random.lock().unwrap().take();
+        act.into_iter().for_each(|act| act());
         self.sim.fill_random(bytes)
     }
 

@@ -1,17 +1,14 @@
 //! Why a request for one of several names ends without one.
 
-use std::fmt;
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use futures_util::FutureExt;
-use quorate_core::runtime::{BoxFuture, EntropyError};
-use quorate_core::{LockError, Runtime};
-use quorate_memory::{Effect, Operation, Rule, Sim};
+use quorate_core::LockError;
+use quorate_memory::{Effect, Operation, Rule};
 
 use crate::waiting::processes::Scene;
-use crate::world::{HOUR, MS, SECOND, World};
+use crate::world::{HOUR, MS, SECOND, Wall, World};
 
 /// Two tasks have each lost a round to another process. One waits at the gate, the other behind it.
 #[test]
@@ -59,47 +56,12 @@ fn releases_that_are_not_answered_are_no_holder() {
     }
 }
 
-type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
-
-/// A runtime on which another thread does something while jitter is drawn.
-#[derive(Clone)]
-struct Interrupted {
-    sim: Sim,
-    hook: Hook,
-}
-
-impl fmt::Debug for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.sim.fmt(f)
-    }
-}
-
-impl Runtime for Interrupted {
-    fn now(&self) -> Instant {
-        self.sim.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        self.sim.sleep_until(deadline)
-    }
-
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.sim.spawn(task);
-    }
-
-    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
-        let hook = self.hook.lock().unwrap().take();
-        hook.into_iter().for_each(|hook| hook());
-        self.sim.fill_random(bytes)
-    }
-}
-
 /// One name is being acquired by a task here. Another task takes the other one just when the request would.
 #[test]
 fn a_task_here_that_is_quicker_is_a_holder() {
-    let (world, hook) = (World::complete(3), Hook::default());
-    let runtime = Interrupted { sim: world.sim.clone(), hook: Arc::clone(&hook) };
-    let manager = world.builder().runtime(runtime).build().unwrap();
+    let world = World::complete(3);
+    let runtime = Wall::new(&world.sim, || 0);
+    let manager = world.builder().runtime(runtime.clone()).build().unwrap();
     for node in &world.nodes {
         let late = Effect::Delay { least: 100 * MS, most: 100 * MS };
         node.add_rule(Rule::new(late).on(Operation::Acquire));
@@ -108,11 +70,11 @@ fn a_task_here_that_is_quicker_is_a_holder() {
     let alone = ["a", "b"].map(|name| manager.lock(name).into_future());
     let alone = Arc::new(Mutex::new(alone));
     let others = Arc::clone(&alone);
-    *hook.lock().unwrap() = Some(Box::new(move || {
+    runtime.on_random(move || {
         for request in &mut *others.lock().unwrap() {
             assert!(request.now_or_never().is_none());
         }
-    }));
+    });
     let error = world.run(manager.lock_any(["a", "b"]).no_wait()).unwrap_err();
     assert!(error.is_held(), "{error}");
 }

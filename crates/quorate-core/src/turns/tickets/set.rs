@@ -69,7 +69,7 @@ impl ManagerState {
 
     /// Waits until one of `keys` is free here. A request that waits for no holder waits for
     /// releases in flight only.
-    pub(crate) fn freed_here<'a>(&'a self, keys: &'a Arc<[Key]>, waits: bool) -> Freed<'a> {
+    pub(crate) fn freed_here<'a>(&'a self, keys: &'a [Key], waits: bool) -> Freed<'a> {
         Freed { manager: self, keys, waits, task: None }
     }
 }
@@ -82,7 +82,7 @@ impl ManagerState {
 /// Dropped, it leaves nothing behind.
 pub(crate) struct Freed<'a> {
     manager: &'a ManagerState,
-    keys: &'a Arc<[Key]>,
+    keys: &'a [Key],
     waits: bool,
     /// Its number among the tasks that wait.
     task: Option<u64>,

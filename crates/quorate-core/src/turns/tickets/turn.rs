@@ -88,9 +88,6 @@ impl Turn {
         owing: NodeSet,
         (now, handed_over_at): (Instant, Instant),
     ) {
-        if self.handed_over_at.is_some() {
-            return;
-        }
         self.handed_over_at = Some(handed_over_at);
         for (at, ticket) in self.tickets.iter().enumerate() {
             let (manager, key) = (&ticket.manager, &ticket.key);
