@@ -199,10 +199,7 @@ impl Choosing<'_> {
     /// Takes the ticket of a name that is free here and was not tried before.
     fn take_free_here(&mut self) -> Option<Ticket> {
         let (keys, now) = (&self.rounds.request.keys, self.rounds.now());
-        let ticket = self.rounds.manager.take_free_here(keys, &self.tried, now);
-        // One was free here just before: another task was quicker.
-        self.rounds.was_behind_others |= ticket.is_none() && self.tried.is_empty();
-        let ticket = ticket?;
+        let ticket = self.rounds.manager.take_free_here(keys, &self.tried, now)?;
         self.tried.push(ticket.key.clone());
         Some(ticket)
     }
