@@ -310,12 +310,15 @@ impl Paused {
     }
 }
 
+/// What another thread does once.
+type Act = Box<dyn FnOnce() + Send>;
+
 /// The world, with a wall clock that shows what a test says.
 #[derive(Clone)]
 pub(crate) struct Wall {
     sim: Sim,
     micros: Arc<dyn Fn() -> u64 + Send + Sync>,
-    on_random: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    on_random: Arc<Mutex<Option<Act>>>,
 }
 
 impl Wall {
