@@ -258,8 +258,8 @@ impl LockManager {
     /// that waits ends with `None`. Holders are notified: [`LockGuard::draining`] and
     /// [`Lease::draining`] resolve, also in the body of a `lead` or a [`once_per`](Self::once_per).
     /// Their leases live and are renewed until their guards go, for `limit` at most. Then the
-    /// manager [closes](Self::close), which takes 1 s at most. All clones of this manager are
-    /// drained.
+    /// manager [closes](Self::close), in what is left of `limit`, but in 1 s at least and 5 s at
+    /// most. All clones of this manager are drained.
     ///
     /// ```
     /// use std::time::Duration;
