@@ -88,19 +88,19 @@ pub(crate) fn explore(
 ) -> Report {
     let start = Instant::now();
     let mut ways = Ways::default();
-    let mut open: VecDeque<World> = VecDeque::new();
+    let mut open: VecDeque<(u64, World)> = VecDeque::new();
     let mut ended = HashSet::with_hasher(BuildHasherDefault::<Same>::default());
     for world in World::initial(scope, start) {
-        ways.insert(world.fingerprint(), Way { from: NONE, answered: NONE, silent: NONE });
-        open.push_back(world);
+        let hash = world.fingerprint();
+        ways.insert(hash, Way { from: NONE, answered: NONE, silent: NONE });
+        open.push_back((hash, world));
     }
     let (mut steps, mut won, mut violation) = (0, 0, None);
-    let next_of = |open: &mut VecDeque<World>| match order {
+    let next_of = |open: &mut VecDeque<_>| match order {
         Order::BreadthFirst => open.pop_front(),
         Order::DepthFirst => open.pop_back(),
     };
-    while let Some(world) = next_of(&mut open).filter(|_| ways.len() < limit) {
-        let hash = world.fingerprint();
+    while let Some((hash, world)) = next_of(&mut open).filter(|_| ways.len() < limit) {
         if world.begun().all(|(_, client)| client.is_quiescent()) {
             ended.insert(hash);
         }
@@ -123,7 +123,7 @@ pub(crate) fn explore(
                 break;
             }
             ways.entry(after).or_insert_with(|| {
-                open.push_back(next);
+                open.push_back((after, next));
                 Way { from: hash, answered: NONE, silent: NONE }
             });
         }
