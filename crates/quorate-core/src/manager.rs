@@ -255,11 +255,10 @@ impl LockManager {
     ///
     /// Requests that wait fail with [`LockError::Closed`](crate::LockError), which
     /// [`closed()`](crate::closed) finds in any error, and so do new ones. A [`lead`](Self::lead)
-    /// that waits ends with `None`. Holders are notified: [`LockGuard::draining`] and
-    /// [`Lease::draining`] resolve, also in the body of a `lead` or a [`once_per`](Self::once_per).
-    /// Their leases live and are renewed until their guards go, for `limit` at most. Then the
-    /// manager [closes](Self::close), in what is left of `limit`, but in 1 s at least and 5 s at
-    /// most. All clones of this manager are drained.
+    /// that waits ends with `None`. Holders are notified: [`Lease::draining`] resolves, also in the
+    /// body of a `lead` or a [`once_per`](Self::once_per). Their leases live and are renewed until
+    /// their guards go, for `limit` at most. Then the manager [closes](Self::close), in what is left
+    /// of `limit`, but in 1 s at least and 5 s at most. All clones of this manager are drained.
     ///
     /// ```
     /// use std::time::Duration;
@@ -296,7 +295,7 @@ impl LockManager {
 
     /// Ends all leases, releases all locks, and returns when every node that answers is clean.
     ///
-    /// Waits for at most `limit`. [`lost`](LockGuard::lost) of each guard resolves with
+    /// Waits for at most `limit`. [`lost`](Lease::lost) of each guard resolves with
     /// [`LeaseEnd::Closed`](crate::error::LeaseEnd::Closed). Requests that wait fail with
     /// [`LockError::Closed`](crate::LockError) when they are polled. Drop a request that you no
     /// longer poll: otherwise its calls are waited for. A lock is released when its guard is gone,

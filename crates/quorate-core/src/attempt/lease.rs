@@ -21,6 +21,8 @@ use crate::resource::{Key, Label};
 use crate::seam::runtime::BoxFuture;
 
 /// A view of a lease, for other tasks. Cheap to clone; it does not keep the lock.
+///
+/// A [`LockGuard`](crate::LockGuard) has all of its methods.
 #[derive(Clone)]
 pub struct Lease {
     attempt: Arc<Attempt>,
@@ -33,19 +35,21 @@ impl Lease {
 
     /// The end of the lease, or the moment at which it was ended, if that is earlier. On the clock
     /// of the manager's runtime. No I/O.
+    ///
+    /// The keys expire later, by drift and safety margin.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         let end = &self.attempt.end;
         end.ended().map_or_else(|| end.valid_until(), |(_, at)| at)
     }
 
-    /// Whether the lease is valid. A look at the clock: no I/O, no lock.
+    /// Whether the lease is valid. A look at the clock: no I/O, and no task has to run for it.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.attempt.end.check(self.cluster().now()).is_ok()
     }
 
-    /// What is left of the lease; zero if it has ended. A look at the clock: no I/O, no lock.
+    /// What is left of the lease; zero if it has ended. A look at the clock: no I/O.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let now = self.cluster().now();
@@ -59,14 +63,26 @@ impl Lease {
         self.attempt.claim.keys()
     }
 
-    /// The lock's fencing token, if one was asked for.
+    /// The lock's fencing token, if one was [asked for](crate::LockRequest::fenced). No I/O. A
+    /// request for it [gives it](crate::LockRequest::with_token) beside the guard.
+    ///
+    /// Send it along with each write. A resource that keeps the highest token it has seen, and
+    /// refuses lower ones, cannot be written to by a holder whose lease has ended unnoticed.
+    /// [`FencedCell`](crate::FencedCell) is such a resource in memory. Later holders have higher
+    /// tokens.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.attempt.fencing_token()
     }
 
-    /// Resolves when the lease has ended, by a local timer, and says why. See
-    /// [`LockGuard::lost`](crate::LockGuard::lost).
+    /// Resolves when the lease has ended, and says why.
+    ///
+    /// A lease that is not extended ends at [`valid_until`](Self::valid_until), by a local timer,
+    /// whatever the nodes do. Any number of tasks may wait.
+    ///
+    /// If the lease ended by time, at its hold limit or by a close, its keys stay for the safety
+    /// margin while the guard lives: no other client or task can have the lock before that. If the
+    /// nodes say that the keys are not ours, another client may have the lock already.
     ///
     /// # Cancel safety
     ///
@@ -86,12 +102,21 @@ impl Lease {
         Arc::clone(&self.cluster().attempts).until_closed()
     }
 
-    /// Resolves when the lease is at risk, with the time that is left. See
-    /// [`LockGuard::at_risk`](crate::LockGuard::at_risk).
+    /// Resolves when the lease is at risk, with the time that is left: an early warning before
+    /// [`lost`](Self::lost).
+    ///
+    /// A lease is at risk from the moment at which an extension or renewal has failed, while the
+    /// lease is still valid. The next extension that succeeds ends the risk, and so do votes of the
+    /// failed one that move the end of the lease late. A lock that was [revoked](Self::revoked) is
+    /// at risk until its end.
+    ///
+    /// Renewals are tried again by themselves, so a risk may pass. As long as it lasts, this
+    /// resolves at once: warn once, and wait for it again when [`is_at_risk`](Self::is_at_risk) is
+    /// false. A lease that is not extended is never at risk. Any number of tasks may wait.
     ///
     /// # Errors
     ///
-    /// [`LeaseEnd`]: the lease has ended.
+    /// [`LeaseEnd`]: the lease has ended, or ends before it is at risk.
     ///
     /// # Cancel safety
     ///
@@ -103,8 +128,12 @@ impl Lease {
         async move { attempt.at_risk().await }
     }
 
-    /// Resolves when the lock was revoked, with the label of the process that did it. See
-    /// [`LockGuard::revoked`](crate::LockGuard::revoked).
+    /// Resolves when the lock was [revoked](crate::LockManager::revoke), with the label of the
+    /// process that did it: the holder is asked to leave.
+    ///
+    /// The lease stays valid until its end, and is extended no more: no other client has the lock
+    /// before. A holder that releases before that gives the lock free. Nodes that push say it
+    /// within a round trip, others at the next renewal.
     ///
     /// # Errors
     ///
@@ -134,7 +163,10 @@ impl Lease {
         self.attempt.failed_extension()
     }
 
-    /// Runs `future` until the lease ends. See [`LockGuard::run`](crate::LockGuard::run).
+    /// Runs `future` until the lease ends: then `future` is dropped.
+    ///
+    /// Code that blocks the thread cannot be stopped. If `future` ends after its lease, its value
+    /// is dropped.
     ///
     /// # Errors
     ///

@@ -71,7 +71,7 @@ impl LockManagerBuilder {
     /// ms.
     ///
     /// If the lock is not released, its keys expire this long after
-    /// [`lost`](crate::LockGuard::lost) resolves, or later. Zero gives the bare formula of Redlock.
+    /// [`lost`](crate::Lease::lost) resolves, or later. Zero gives the bare formula of Redlock.
     pub const fn safety_margin(mut self, margin: Duration) -> Self {
         self.config.safety_margin = SafetyMargin::Fixed(margin);
         self

@@ -132,7 +132,7 @@ impl LockRequest {
     ///
     /// Not for a lock that is [read](crate::LockManager::read): several readers hold it at the same
     /// time. [`with_token`](Self::with_token) gives the token with the guard; see also
-    /// [`LockGuard::fencing_token`]. While the nodes agree on the number, it costs no further round
+    /// [`Lease::fencing_token`]. While the nodes agree on the number, it costs no further round
     /// trip. Each node must keep fencing numbers, and must not lose them.
     pub const fn fenced(mut self) -> Self {
         self.settings.fencing = true;

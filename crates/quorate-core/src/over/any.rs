@@ -11,7 +11,7 @@ use crate::{LockManager, LockRequest};
 impl LockManager {
     /// Acquires a lock on one of `resources`, whichever is free first.
     ///
-    /// [`LockGuard::keys`](crate::LockGuard::keys) says which. It is a lock like any other: a
+    /// [`Lease::keys`](crate::Lease::keys) says which. It is a lock like any other: a
     /// [`lock`](Self::lock) on that name excludes it, and it has a fencing token of its own. All
     /// options of a request apply. The names are tried in a random order, the one that this manager
     /// released last comes first. After three lost rounds the request waits in the wait queue of

@@ -119,19 +119,19 @@ impl Permits {
     /// The end of the lease that ends first. No I/O.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
-        self.parts.iter().map(LockGuard::valid_until).min()
+        self.parts.iter().map(|part| part.valid_until()).min()
     }
 
     /// Whether all leases are valid. A look at the clock: no I/O.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.parts.iter().all(LockGuard::is_valid)
+        self.parts.iter().all(|part| part.is_valid())
     }
 
     /// What is left of the lease that ends first; zero if one has ended. No I/O.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.parts.iter().map(LockGuard::remaining).min().unwrap_or_default()
+        self.parts.iter().map(|part| part.remaining()).min().unwrap_or_default()
     }
 
     /// Resolves when the first of the leases has ended, and says why.
@@ -144,7 +144,7 @@ impl Permits {
     }
 
     /// Runs `future` until the first of the leases ends: then `future` is dropped. See
-    /// [`LockGuard::run`].
+    /// [`Lease::run`].
     ///
     /// # Errors
     ///

@@ -93,7 +93,8 @@ fn hold(world: &World, manager: &LockManager, name: &str, renews: bool) -> Held 
 type Held = Arc<Mutex<Option<LockGuard>>>;
 
 fn valid(held: &[Held]) -> usize {
-    let is_valid = |held: &&Held| held.lock().unwrap().as_ref().is_some_and(LockGuard::is_valid);
+    let is_valid =
+        |held: &&Held| held.lock().unwrap().as_ref().is_some_and(|guard| guard.is_valid());
     held.iter().filter(is_valid).count()
 }
 

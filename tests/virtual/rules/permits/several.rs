@@ -107,7 +107,7 @@ fn s6_a_part_that_is_lost_while_others_are_awaited_is_none_of_the_permits() {
     scene.run(single.release()).unwrap();
     scene.advance(10 * SECOND);
     let permits = wanted.lock().unwrap().take().expect("two permits are free");
-    assert!(permits.is_valid() && permits.parts().iter().all(LockGuard::is_valid));
+    assert!(permits.is_valid() && permits.parts().iter().all(|part| part.is_valid()));
     let has = |guard: &LockGuard| scene.keys().iter().filter(|key| **key == name_of(guard)).count();
     assert!(permits.parts().iter().all(|part| has(part) >= 2), "{:?}", scene.keys());
 }

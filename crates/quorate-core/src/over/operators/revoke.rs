@@ -198,7 +198,7 @@ impl LockManager {
     /// what is left of the ttl. Others wait as before. The lock is free in
     /// [`free_in`](Revocation::free_in): an extension just before the revoke counts in full.
     ///
-    /// The holder is asked to leave: [`LockGuard::revoked`](crate::LockGuard::revoked). If it
+    /// The holder is asked to leave: [`Lease::revoked`](crate::Lease::revoked). If it
     /// releases, the lock is free at once: [`Revocation::until_free`] waits for that.
     ///
     /// All nodes are asked at once, and each may reply for a node timeout. A node that does not
