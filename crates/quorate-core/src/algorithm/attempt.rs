@@ -62,7 +62,9 @@
 //! [`AttemptMachine::handle_timeout`] at [`AttemptMachine::next_timeout`], until
 //! [`AttemptMachine::is_quiescent`].
 
-#[allow(dead_code, reason = "the core does not ask for it")]
+// Of the tests, which compile the algorithm alone. It sees what is private here.
+#[cfg(quorate_pure)]
+#[path = "../../../../tests/virtual/pure/src/fingerprint.rs"]
 mod fingerprint;
 mod look;
 mod messages;

@@ -228,8 +228,8 @@ mod tests {
         /// the list of the group.
         fn judge(&mut self, told: Nodes, attempt: &AttemptMachine<()>) {
             self.wins += 1;
-            let has_voted =
-                |place: &u32| matches!(attempt.node(self.calls[place].node).vote(), RoundVote::For);
+            let vote_of = |place: &u32| &attempt.votes()[self.calls[place].node.index()];
+            let has_voted = |place: &u32| matches!(vote_of(place), RoundVote::For);
             let ours = places(told).into_iter().filter(has_voted).fold(0, |sum, at| sum | 1 << at);
             for theirs in majorities(self.group).filter(|_| told & self.group != 0) {
                 assert!(ours & theirs != 0, "{:b} {:b}: {ours:b} {theirs:b}", self.own, self.group);

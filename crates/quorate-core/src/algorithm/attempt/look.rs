@@ -1,6 +1,5 @@
 //! When a node is looked at: once while the lease is held, and when the node has pushed.
 
-use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use super::super::lease::{earlier, saturating_add};
@@ -17,15 +16,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Whether a node is to be looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Looking {
-    reason: Option<LookReason>,
+    pub(super) reason: Option<LookReason>,
     /// A push asked for the look in flight.
-    is_told: bool,
+    pub(super) is_told: bool,
     /// The end of the pause after a push for nothing.
-    paused_until: Option<Instant>,
+    pub(super) paused_until: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum LookReason {
+pub(super) enum LookReason {
     First,
     /// The node has pushed.
     Told,
@@ -37,11 +36,6 @@ impl Looking {
         if self.is_told {
             self.paused_until = Some(saturating_add(now, PAUSE));
         }
-    }
-
-    pub(super) fn fingerprint(&self, now: Instant, hasher: &mut impl Hasher) {
-        let left = self.paused_until.map(|until| until.saturating_duration_since(now));
-        (self.reason, self.is_told, left).hash(hasher);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the model checker and the tests see of an attempt.
+//! What the model checker and the tests see of an attempt. A module of `algorithm/attempt.rs`.
 
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
@@ -76,7 +76,8 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
             (call.kind, call.is_outdated, call.promise.and_then(left)).hash(hasher);
         }
         (calls.len(), is_ordered, know, promise.and_then(left), vote, number).hash(hasher);
-        looking.fingerprint(now, hasher);
+        let pause = looking.paused_until.map(|until| until.saturating_duration_since(now));
+        (looking.reason, looking.is_told, pause).hash(hasher);
         failure.as_ref().map(|failure| (&failure.reason, failure.is_answered)).hash(hasher);
     }
 }
