@@ -177,8 +177,7 @@ pub(crate) async fn warm_up(manager: &LockManager) {
     // A quorum may have connected before the others.
     until_it_says("each node answers", async || {
         let seen = manager.inspect("warm").await.unwrap();
-        let answers =
-            |view: &NodeView| !matches!(view.state, KeyState::Failed(_) | KeyState::NoReply { .. });
+        let answers = |view: &NodeView| !matches!(view.state, KeyState::Failed(_));
         seen.nodes().iter().all(answers)
     })
     .await;

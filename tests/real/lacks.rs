@@ -46,7 +46,8 @@ fn nodes_without_client_tracking_answer_and_are_clean_at_a_close() {
                 .await;
                 let known = one.readiness();
                 assert!(known.has_quorum(), "{place}: {known}");
-                let failed: Vec<_> = known.nodes().iter().filter_map(|one| one.failure()).collect();
+                let failed: Vec<_> =
+                    known.nodes().iter().filter_map(|one| one.failure.as_ref()).collect();
                 assert!(failed.is_empty(), "{place}: {failed:?}");
 
                 let waits = tokio::spawn(other.lock("r").into_future());

@@ -231,7 +231,7 @@ fn a_pool_whose_address_has_moved_is_asked_again_which_server_it_is() {
             let nodes = [connect(&servers[0].address()), Arc::clone(&moved)];
             let nodes = nodes.into_iter().chain([connect(&servers[2].address())]);
             let manager = unhurried(nodes).build().unwrap();
-            let answers = || manager.readiness().nodes()[1].is_answering();
+            let answers = || manager.readiness().nodes()[1].is_answering;
             let lock = || manager.lock("r").no_wait().into_future();
             until_it_says("all nodes", async || {
                 lock().await.unwrap().release().await.unwrap();

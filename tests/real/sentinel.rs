@@ -126,7 +126,7 @@ fn the_primary_of_a_group_is_found_again_after_a_failover() {
         let manager = group.builder().build().unwrap();
         lock(&manager, "before").await;
         assert!(has(&group.primary, "before"));
-        let name = manager.readiness().nodes()[0].name().to_owned();
+        let name = manager.readiness().nodes()[0].name.to_string();
         assert!(name.starts_with("orders@127.0.0.1:") && name.ends_with("/2"), "{name}");
         group.fail_over(is_killed).await;
         lock(&manager, "after").await;
@@ -308,7 +308,7 @@ fn a_group_has_an_address() {
             let locks = manager(&address);
             lock(&locks, &address).await;
             assert_eq!(primary.get(&address).map(|_| ()), Some(()), "{address}");
-            let name = locks.readiness().nodes()[0].name().to_owned();
+            let name = locks.readiness().nodes()[0].name.to_string();
             assert_eq!(name, format!("orders@{dead}"));
             for (secret, why) in [("s3ntinel", "WRONGPASS"), ("s3rver", "WRONGPASS")] {
                 let wrong = address.replace(secret, "hunter2");

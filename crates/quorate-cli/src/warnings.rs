@@ -40,12 +40,12 @@ impl Warnings {
     /// Warns of each node that fails and did not before.
     pub(crate) fn look(&mut self) {
         for node in self.manager.readiness().nodes() {
-            let Some(why) = node.failure() else {
-                self.told.retain(|(name, _)| name != node.name());
+            let Some(why) = &node.failure else {
+                self.told.retain(|(name, _)| **name != *node.name);
                 continue;
             };
-            if self.told.insert((node.name().to_owned(), is_twin(why))) && !self.is_quiet {
-                say::line(format!("{} does not vote: {why}", node.name()));
+            if self.told.insert((node.name.to_string(), is_twin(why))) && !self.is_quiet {
+                say::line(format!("{} does not vote: {why}", node.name));
             }
         }
     }
@@ -58,14 +58,13 @@ impl Warnings {
     /// The future can be dropped at any time.
     pub(crate) async fn await_slower_nodes(&self, took: Duration) -> Result<(), Failure> {
         let until = Instant::now() + took.clamp(LEAST, MOST);
-        let is_open =
-            |node: &NodeReadiness| node.last_answer().is_none() && node.failure().is_none();
+        let is_open = |node: &NodeReadiness| node.last_answer.is_none() && node.failure.is_none();
         while self.manager.readiness().nodes().iter().any(is_open) && Instant::now() < until {
             sleep(SOON).await;
         }
         for node in self.manager.readiness().nodes() {
-            if let Some(why) = node.failure().filter(|why| is_twin(why)) {
-                return Err(Failure::new(PERMANENT, format!("{}: {why}", node.name())));
+            if let Some(why) = node.failure.as_ref().filter(|why| is_twin(why)) {
+                return Err(Failure::new(PERMANENT, format!("{}: {why}", node.name)));
             }
         }
         Ok(())

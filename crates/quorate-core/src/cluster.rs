@@ -15,7 +15,8 @@ use crate::cluster::attempts::{Attempts, Notice};
 use crate::cluster::nodes::{Change, Nodes};
 use crate::config::Config;
 use crate::seam::backend::{
-    Answered, Asked, Call, CallKind, CallResult, Membership, Operation, Tag,
+    Answered, Asked, BackendError, BackendErrorKind, Call, CallKind, CallResult, Membership,
+    Operation, Tag,
 };
 use crate::seam::runtime::{Runtime, unless};
 use crate::telemetry;
@@ -67,7 +68,7 @@ impl Cluster {
         };
         let tag = Tag { node, number: 0, begun: now, kind, asks_server: false };
         let cluster = Arc::clone(self);
-        let asked = Asked::new(|slot| Arc::new(Settling { cluster, slot }));
+        let asked = Asked::new(|slot| Arc::new(Settling { cluster, slot: Some(slot) }));
         let call = Call::new(operation, tag, asked.sender());
         if let Err(settled) = self.nodes.begin(call, &*self.runtime) {
             self.nodes.tell_change(&tag, settled.change, settled.result.as_ref().err());
@@ -76,21 +77,25 @@ impl Cluster {
         asked
     }
 
-    /// Waits for what one node was asked: for a node timeout, and until the node has answered once,
-    /// for its connect limit as well. An error: for how long it has waited without an answer. That
+    /// The answer of one node to a question of an operator. It may take a node timeout, and until
+    /// the node has answered once, its connect limit as well. No answer until then is an error, and
     /// counts as silence.
-    pub(crate) async fn answer<T>(
-        &self,
+    pub(crate) async fn question(
+        self: &Arc<Self>,
         node: NodeId,
-        asked: impl Future<Output = T>,
-    ) -> Result<T, Duration> {
+        operation: Operation,
+    ) -> CallResult {
+        let asked = self.ask(node, operation, self.now());
         let limit =
-            self.nodes.connect_limit(node).saturating_add(self.config.default_node_timeout());
-        let answer = self.within(limit, asked).await;
-        if answer.is_none() && self.nodes.note_silent(node, self.now()) == Change::Fails {
+            self.nodes.health(node).connect.saturating_add(self.config.default_node_timeout());
+        if let Some(answer) = self.within(limit, asked).await {
+            return answer;
+        }
+        if self.nodes.health(node).note_silent(self.now()) == Change::Fails {
             telemetry::node_silent(self.nodes.name(node), CallKind::Question.name(), limit);
         }
-        answer.ok_or(limit)
+        let text = format!("no reply within {limit:.1?}");
+        Err(BackendError::new(BackendErrorKind::TimedOut, text))
     }
 
     /// What follows from an answer for the group of the nodes: all attempts hear of a node that has
@@ -103,8 +108,7 @@ impl Cluster {
         }
         for node in self.nodes.groups.take_lacking(answered, now).iter() {
             let tag = Tag { node, number: 0, begun: now, kind: CallKind::List, asks_server: false };
-            let (cluster, slot) = (Arc::clone(self), Arc::new(Nobody));
-            let sender = Arc::new(Settling { cluster, slot });
+            let sender = Arc::new(Settling { cluster: Arc::clone(self), slot: None });
             // Where it was not sent, the next connection tells what the node keeps.
             drop(self.nodes.begin(Call::new(Operation::ServerId, tag, sender), &*self.runtime));
         }
@@ -118,25 +122,10 @@ impl Cluster {
     }
 }
 
-/// Takes an answer for which no caller waits.
-struct Nobody;
-
-impl Answered for Nobody {
-    fn answered(self: Arc<Self>, _: Tag, _: CallResult, _: Option<Instant>) {}
-
-    fn is_given_up(&self, _: &Tag, _: Option<&Waker>) -> bool {
-        false
-    }
-
-    fn now(&self) -> Option<Instant> {
-        None
-    }
-}
-
-/// Settles the health of a node with its answer, which then goes to `slot`.
+/// Settles the health of a node with its answer, which then goes to `slot`, if a caller waits.
 struct Settling {
     cluster: Arc<Cluster>,
-    slot: Arc<dyn Answered>,
+    slot: Option<Arc<dyn Answered>>,
 }
 
 impl Answered for Settling {
@@ -147,11 +136,13 @@ impl Answered for Settling {
         let wake = self.cluster.attempts.tell_back(tag.node, settled.await_back);
         self.cluster.attempts.wake(wake);
         self.cluster.follow_group(tag.kind, now);
-        Arc::clone(&self.slot).answered(tag, settled.result, Some(now));
+        if let Some(slot) = self.slot.clone() {
+            slot.answered(tag, settled.result, Some(now));
+        }
     }
 
     fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
-        self.slot.is_given_up(tag, task)
+        self.slot.as_ref().is_some_and(|slot| slot.is_given_up(tag, task))
     }
 
     fn note_membership(&self, tag: &Tag, says: &Arc<Membership>) {
@@ -163,6 +154,8 @@ impl Answered for Settling {
     }
 
     fn pushed(self: Arc<Self>, tag: &Tag) {
-        Arc::clone(&self.slot).pushed(tag);
+        if let Some(slot) = self.slot.clone() {
+            slot.pushed(tag);
+        }
     }
 }

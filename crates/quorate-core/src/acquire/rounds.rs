@@ -241,7 +241,7 @@ impl<'a> Rounds<'a> {
         let unnamed = cluster.nodes.unnamed(self.node_timeout, now);
         if !unnamed.is_empty() {
             let ask = |node| cluster.ask(node, Operation::ServerId, now);
-            let connect = unnamed.iter().map(|id| cluster.nodes.connect_limit(*id)).max();
+            let connect = unnamed.iter().map(|id| cluster.nodes.health(*id).connect).max();
             let limit = self.node_timeout.saturating_add(connect.unwrap_or_default());
             cluster.within(limit, join_all(unnamed.into_iter().map(ask))).await;
         }

@@ -103,7 +103,7 @@ impl State {
             .map(|nodes| NodeSet::of_bits(nodes.load(Ordering::Relaxed)));
         // The queue of a node that does not answer may never move.
         let (nodes, node_timeout) = (&attempt.cluster().nodes, attempt.node_timeout);
-        let moves = |node: &NodeId| nodes.silence(*node, node_timeout, now).is_none();
+        let moves = |node: &NodeId| nodes.health(*node).silence(node_timeout, now).is_none();
         let queued = queued.iter().filter(moves).collect();
         self.machine.note_queued(queued, left_late);
         self.machine.handle_timeout(now);

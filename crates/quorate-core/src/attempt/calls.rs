@@ -34,12 +34,12 @@ impl State {
         match attempt.begin_call(operation, tag) {
             Ok(since) => {
                 let silent = now.saturating_duration_since(since);
-                let limit =
-                    || attempt.node_timeout.saturating_add(cluster.nodes.connect_limit(node));
-                if silent >= attempt.node_timeout
-                    && silent >= limit()
-                    && cluster.nodes.note_silent(node, now) == Change::Fails
-                {
+                let note = || {
+                    let mut health = cluster.nodes.health(node);
+                    let is_silent = silent >= attempt.node_timeout.saturating_add(health.connect);
+                    is_silent && health.note_silent(now) == Change::Fails
+                };
+                if silent >= attempt.node_timeout && note() {
                     effects.tell(move |attempt| {
                         let name = attempt.cluster().nodes.name(node);
                         telemetry::node_silent(name, kind.name(), silent);
@@ -128,7 +128,7 @@ impl State {
 
     fn note_may_hold(&self, attempt: &Attempt, node: NodeId, now: Instant) {
         if let Some(until) = now.checked_add(self.machine.longest_ttl().as_duration()) {
-            attempt.cluster().nodes.may_hold_until(node, until);
+            attempt.cluster().nodes.health(node).note_may_hold(until);
         }
     }
 

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use self::groups::Groups;
-pub(crate) use self::health::{Change, Silence};
-use self::health::{Health, Server, Sign, is_unanswered};
+pub(crate) use self::health::Change;
+use self::health::{Health, Server, is_unanswered};
 use crate::algorithm::attempt::{Outcome, RoundVote};
 use crate::algorithm::gate;
 use crate::algorithm::node_set::NodeSet;
@@ -24,14 +24,11 @@ use crate::cluster::attempts::Slot;
 use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::{
-    BackendError, BackendErrorKind, Call, CallKind, CallReply, CallResult, Capabilities, Holder,
-    ListTask, LockBackend, Membership, Tag,
+    BackendError, BackendErrorKind, Call, CallReply, CallResult, Capabilities, Holder, ListTask,
+    LockBackend, Membership, Tag,
 };
 use crate::seam::runtime::{Runtime, lock};
 use crate::telemetry;
-
-/// For how long a gate that failed is no gate.
-const SKIPPED: Duration = Duration::from_secs(1);
 
 /// The nodes of a manager, in the order of its configuration.
 pub(crate) struct Nodes {
@@ -78,7 +75,7 @@ impl Nodes {
                 return Err(BuildError::DuplicateNode { name: name.to_string() });
             }
             let capabilities = backend.capabilities();
-            let health = Mutex::new(Health::new(backend.connect_limit()));
+            let health = Mutex::new(Health::new(backend.connect_limit(), capabilities));
             nodes.push(NodeSlot { name, backend, capabilities, health });
         }
         let able = |wanted: Capabilities| {
@@ -104,16 +101,15 @@ impl Nodes {
         self.nodes[id.index()].capabilities.contains(capabilities)
     }
 
-    /// How much longer than a node timeout a call to the node may take: until it has answered once,
-    /// its connect limit.
-    pub(crate) fn connect_limit(&self, id: NodeId) -> Duration {
-        self.health(id).connect
+    /// What is known of a node. Under its mutex: no other node may be looked at meanwhile.
+    pub(crate) fn health(&self, id: NodeId) -> MutexGuard<'_, Health> {
+        lock(&self.nodes[id.index()].health)
     }
 
     /// The nodes that have never answered, and the longest of their connect limits.
     pub(crate) fn connecting(&self) -> (NodeSet, Duration) {
         self.count.ids().fold(Default::default(), |(mut nodes, longest), id| {
-            let limit = self.connect_limit(id);
+            let limit = self.health(id).connect;
             if !limit.is_zero() {
                 nodes.insert(id);
             }
@@ -147,9 +143,7 @@ impl Nodes {
     pub(crate) fn gates(&self, key: &Key, now: Instant) -> Vec<NodeId> {
         let candidates = self.count.ids().filter_map(|id| {
             let health = self.health(id);
-            let can_queue = self.can(id, Capabilities::QUEUE) && !health.lacks(Capabilities::QUEUE);
-            let is_gate = can_queue && !health.is_skipped(now);
-            is_gate.then(|| match &health.server {
+            health.is_gate(now).then(|| match &health.server {
                 Server::Id(server) => (id, Some(Arc::clone(server))),
                 Server::Unknown | Server::Nameless => (id, None),
             })
@@ -165,8 +159,7 @@ impl Nodes {
     pub(crate) fn unnamed(&self, node_timeout: Duration, now: Instant) -> Vec<NodeId> {
         let is_unnamed = |id: &NodeId| {
             let health = self.health(*id);
-            self.can(*id, Capabilities::QUEUE | Capabilities::SERVER_ID)
-                && !health.lacks(Capabilities::QUEUE)
+            health.abilities.contains(Capabilities::QUEUE | Capabilities::SERVER_ID)
                 && health.server == Server::Unknown
                 && health.silence(node_timeout, now).is_none()
         };
@@ -175,12 +168,7 @@ impl Nodes {
 
     /// Whether the node was built for `capabilities`, and has not been found to lack them.
     pub(crate) fn has(&self, id: NodeId, capabilities: Capabilities) -> bool {
-        self.can(id, capabilities) && !self.health(id).lacks(capabilities)
-    }
-
-    /// What the node was built for, and has not been found to lack.
-    pub(crate) fn abilities(&self, id: NodeId) -> Capabilities {
-        self.nodes[id.index()].capabilities.without(self.health(id).lacks)
+        self.health(id).abilities.contains(capabilities)
     }
 
     /// The first node that has `capabilities`.
@@ -198,18 +186,11 @@ impl Nodes {
         self.having(Capabilities::QUEUE).is_some()
     }
 
-    /// Makes a node no gate for a second.
-    pub(crate) fn skip_gate(&self, id: NodeId, now: Instant) {
-        let until = now.checked_add(SKIPPED);
-        let mut health = self.health(id);
-        health.skipped_until = health.skipped_until.max(until);
-    }
-
     /// Whether an error says that the node lacks an operation, or forbids it. Reports that once for
     /// a connection, if the backend was built for it.
     pub(crate) fn note_lack(&self, id: NodeId, lack: Capabilities, error: &BackendError) -> bool {
         let is_lack = error.is_lack();
-        if is_lack && self.can(id, lack) && self.health(id).note_lack(lack) {
+        if is_lack && self.health(id).note_lack(lack) {
             let operation = if lack == Capabilities::WATCH { "watch" } else { "queue" };
             telemetry::node_cannot(self.name(id), operation, error);
         }
@@ -234,7 +215,7 @@ impl Nodes {
             let mut health = self.health(id);
             call.tag.asks_server = kind.sets_ttl()
                 && health.server == Server::Unknown
-                && node.capabilities.contains(Capabilities::SERVER_ID);
+                && health.abilities.contains(Capabilities::SERVER_ID);
             health.begin(now)
         };
         let backend = Arc::clone(&node.backend);
@@ -253,7 +234,7 @@ impl Nodes {
             // The next connection may lead to another server, or to a user who may do more.
             Err(error) if error.kind() == BackendErrorKind::Connection => {
                 self.groups.forget(tag.node);
-                health.lacks = Capabilities::NONE;
+                health.abilities = self.nodes[tag.node.index()].capabilities;
                 Some(Server::Unknown)
             }
             Ok(CallReply::Voted(reply)) => match &reply.server {
@@ -261,6 +242,7 @@ impl Nodes {
                 None => reply.is_nameless.then_some(Server::Nameless),
             },
             Ok(CallReply::ServerId(id)) => Some(id.clone().map_or(Server::Nameless, Server::Id)),
+            Ok(CallReply::Described(told)) => told.server_id.clone().map(Server::Id),
             _ => None,
         };
         if let Some(server) = server
@@ -280,39 +262,10 @@ impl Nodes {
         {
             result = Err(error);
         }
-        let sign = Sign::of(tag.kind, &result);
-        health.settled(tag.kind, &result, now);
-        let says_nothing =
-            tag.kind == CallKind::Question && matches!(sign, Sign::Refusal | Sign::Nothing);
-        let change = match &result {
-            _ if tag.kind.is_extra() || says_nothing => Change::None,
-            Ok(_) => health.note_answer(now),
-            Err(error) => health.note_failure(Silence::Failed(error.clone()), now),
-        };
-        let is_back = !matches!(sign, Sign::Silence | Sign::Nothing);
-        let await_back = if is_back { std::mem::take(&mut health.await_back) } else { Vec::new() };
+        let (change, await_back) = health.settled(tag.kind, &result, now);
         let has_voted = tag.kind.votes() && result.is_ok();
         let says = if has_voted { self.groups.says(tag.node) } else { None };
         Settled { result, change, await_back: await_back.into(), says }
-    }
-
-    /// Whether the node answers by its latest call, and when it did last. Why it does not; else why
-    /// it failed last, if it has not gone for 5 s without a failure since.
-    pub(crate) fn readiness(
-        &self,
-        id: NodeId,
-        node_timeout: Duration,
-        now: Instant,
-    ) -> (bool, Option<Instant>, Option<Silence>) {
-        let health = self.health(id);
-        let (answers, answered) = health.answers(node_timeout, now);
-        let failure = health.silence(node_timeout, now).or_else(|| health.last_failure());
-        (answers, answered, failure)
-    }
-
-    /// Notes a node timeout without a reply.
-    pub(crate) fn note_silent(&self, id: NodeId, now: Instant) -> Change {
-        self.health(id).note_silent(now)
     }
 
     /// Emits an event if a call that has settled shows that its node fails, or has recovered.
@@ -323,48 +276,6 @@ impl Nodes {
             (Change::Fails, Some(error)) => telemetry::node_failing(node, operation, error),
             (Change::Fails | Change::None, _) => {}
         }
-    }
-
-    /// Notifies the attempt at `slot` when this node answers again.
-    pub(crate) fn await_back(&self, id: NodeId, slot: Slot) {
-        let mut health = self.health(id);
-        if !health.await_back.contains(&slot) {
-            health.await_back.push(slot);
-        }
-    }
-
-    /// A call was given up, after which a key may live here until then.
-    pub(crate) fn may_hold_until(&self, id: NodeId, until: Instant) {
-        let mut health = self.health(id);
-        health.may_hold_until = health.may_hold_until.max(Some(until));
-    }
-
-    /// Whether a call that was given up may have left a key here.
-    pub(crate) fn may_hold(&self, id: NodeId, now: Instant) -> bool {
-        self.health(id).may_hold_until.is_some_and(|until| now < until)
-    }
-
-    /// Why a node does not answer; `None` for a node that answers.
-    pub(crate) fn silence(
-        &self,
-        id: NodeId,
-        node_timeout: Duration,
-        now: Instant,
-    ) -> Option<Silence> {
-        self.health(id).silence(node_timeout, now)
-    }
-
-    /// Why nothing can be released at a node now: it does not answer, or its last release failed
-    /// (C8).
-    pub(crate) fn cannot_release(
-        &self,
-        id: NodeId,
-        node_timeout: Duration,
-        now: Instant,
-    ) -> Option<Silence> {
-        let health = self.health(id);
-        let failed = || health.failed_release().cloned().map(Silence::Failed);
-        health.silence(node_timeout, now).or_else(failed)
     }
 
     /// The failure of a request that made no round.
@@ -399,9 +310,14 @@ impl Nodes {
         if !self.has_twins.load(Ordering::Acquire) {
             return None;
         }
-        let name = |at: usize| self.nodes[at].name.to_string();
-        let twin = |id: NodeId| Some((name(id.index()), name(self.health(id).twin?)));
+        let twin = |id: NodeId| Some((self.name(id).to_string(), self.twin(id)?.to_string()));
         self.count.ids().find_map(twin)
+    }
+
+    /// The name of another node that is the same server as this one.
+    pub(crate) fn twin(&self, id: NodeId) -> Option<&Arc<str>> {
+        let twin = self.health(id).twin?;
+        Some(&self.nodes[twin].name)
     }
 
     /// Compares the servers of all nodes.
@@ -421,10 +337,6 @@ impl Nodes {
             self.health(id).twin = twin(id.index());
         }
         self.has_twins.store(has_twins, Ordering::Release);
-    }
-
-    fn health(&self, id: NodeId) -> MutexGuard<'_, Health> {
-        lock(&self.nodes[id.index()].health)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::algorithm::quorum::NodeId;
 use crate::attempt::Attempt;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Notice;
-use crate::cluster::nodes::Silence;
+use crate::error::Answer;
 use crate::turns::ManagerState;
 
 /// What was left when a manager was closed.
@@ -24,19 +24,10 @@ use crate::turns::ManagerState;
 #[derive(Clone, Debug)]
 #[must_use = "it says whether keys may be left"]
 pub struct CloseReport {
-    left: Vec<(Arc<str>, Left)>,
-}
-
-/// Why something may be left on a node.
-#[derive(Clone, Debug)]
-enum Left {
-    Silent(Silence),
-    /// It answers, and was not clean in time.
-    Late,
-    /// It answered until then that it cannot now.
-    NotNow(Silence),
-    /// A call was given up at a cleanup bound, and a key that it may have set may still live.
-    GivenUp,
+    /// The nodes where something may be left, and why.
+    left: Vec<(Arc<str>, String)>,
+    /// A node that answers was not clean in time.
+    is_late: bool,
 }
 
 impl CloseReport {
@@ -54,20 +45,8 @@ impl CloseReport {
 
 impl fmt::Display for CloseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_late = |left: &Left| matches!(left, Left::Late | Left::NotNow(_));
-        let is_late = self.left.iter().any(|(_, left)| is_late(left));
-        f.write_str(if is_late { "not all released" } else { "all released" })?;
-        for (name, reason) in &self.left {
-            match reason {
-                Left::Silent(why) | Left::NotNow(why) => match why {
-                    Silence::NoReply => write!(f, "; {name} did not answer")?,
-                    Silence::Failed(error) => write!(f, "; {name} failed: {error}")?,
-                },
-                Left::Late => write!(f, "; {name} was not clean in time")?,
-                Left::GivenUp => write!(f, "; {name} may keep a key whose call was given up")?,
-            }
-        }
-        Ok(())
+        f.write_str(if self.is_late { "not all released" } else { "all released" })?;
+        self.left.iter().try_for_each(|(name, why)| write!(f, "; {name} {why}"))
     }
 }
 
@@ -116,9 +95,8 @@ pub(super) async fn close(manager: &Arc<ManagerState>, limit: Duration) -> Close
         let now = cluster.now();
         let left = look(cluster, node_timeout - pause, now);
         // What a node cannot do now is sent again until the limit.
-        let answers = |why: &Option<Silence>| why.as_ref().is_none_or(Silence::is_not_now);
-        let answers = left.iter().any(|(_, why)| answers(why));
-        let is_silent = left.iter().any(|(_, why)| matches!(why, Some(Silence::NoReply)));
+        let answers = left.iter().any(|(_, why)| answers(why.as_ref()));
+        let is_silent = left.iter().any(|(_, why)| matches!(why, Some(Answer::NoReply { .. })));
         if suspected_at.is_none() && is_silent && !answers {
             // What this process has to do first.
             select(next_turn(cluster), cluster.runtime.sleep_until(deadline)).await;
@@ -138,25 +116,40 @@ pub(super) async fn close(manager: &Arc<ManagerState>, limit: Duration) -> Close
 }
 
 /// The nodes where something is left, and why each cannot release it; `None` for one that can.
-fn look(cluster: &Cluster, silent: Duration, now: Instant) -> Vec<(NodeId, Option<Silence>)> {
+type Remainder = Vec<(NodeId, Option<Answer>)>;
+
+fn look(cluster: &Cluster, silent: Duration, now: Instant) -> Remainder {
     let open = cluster.attempts.open().into_iter();
     let open = open.fold(NodeSet::default(), |open, entry| open.union(entry.open_nodes()));
-    open.iter().map(|node| (node, cluster.nodes.cannot_release(node, silent, now))).collect()
+    let why = |node| cluster.nodes.health(node).cannot_release(silent, now);
+    open.iter().map(|node| (node, why(node))).collect()
 }
 
-fn report(cluster: &Cluster, left: Vec<(NodeId, Option<Silence>)>, now: Instant) -> CloseReport {
-    let nodes = &cluster.nodes;
+/// Whether a node where something is left answers, if only that it cannot now.
+fn answers(why: Option<&Answer>) -> bool {
+    why.is_none_or(|why| matches!(why, Answer::Failed(error) if error.kind().is_not_now()))
+}
+
+fn report(cluster: &Cluster, remainder: Remainder, now: Instant) -> CloseReport {
+    let (nodes, mut is_late) = (&cluster.nodes, false);
     let left = nodes.count().ids().filter_map(|node| {
-        let why = match left.iter().find(|(at, _)| *at == node) {
-            Some((_, Some(why))) if why.is_not_now() => Left::NotNow(why.clone()),
-            Some((_, Some(why))) => Left::Silent(why.clone()),
-            Some((_, None)) => Left::Late,
-            None if nodes.may_hold(node, now) => Left::GivenUp,
+        let why = match remainder.iter().find(|(at, _)| *at == node) {
+            Some((_, why)) => {
+                is_late |= answers(why.as_ref());
+                match why {
+                    Some(Answer::Failed(error)) => format!("failed: {error}"),
+                    Some(_) => "did not answer".to_owned(),
+                    None => "was not clean in time".to_owned(),
+                }
+            }
+            None if nodes.health(node).may_hold(now) => {
+                "may keep a key whose call was given up".to_owned()
+            }
             None => return None,
         };
         Some((Arc::clone(nodes.name(node)), why))
     });
-    CloseReport { left: left.collect() }
+    CloseReport { left: left.collect(), is_late }
 }
 
 /// Resolves when the tasks that are ready now have run, on a runtime that runs them in order.

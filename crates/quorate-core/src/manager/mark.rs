@@ -90,7 +90,7 @@ async fn mark(cluster: &Arc<Cluster>, claim: &Claim, ran: &Range<Duration>) {
     let keys = || claim.keys().iter().filter(|_| claim.mode() == Mode::Exclusive);
     let revoke = |id, key: &Key| {
         let revoke = Operation::Revoke { key: key.clone(), how: how.clone() };
-        cluster.answer(id, cluster.ask(id, revoke, cluster.now()))
+        cluster.question(id, revoke)
     };
     join_all(ids.flat_map(|id| keys().map(move |key| revoke(id, key)))).await;
 }

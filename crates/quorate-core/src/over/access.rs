@@ -7,7 +7,6 @@ pub(super) use crate::algorithm::backoff::scale;
 pub(super) use crate::algorithm::calendar::{month_of, week_of};
 pub(super) use crate::algorithm::lease::{Ttl, saturating_add};
 pub(super) use crate::algorithm::quorum::NodeId;
-pub(super) use crate::cluster::nodes::Silence;
 pub(super) use crate::manager::request::{release, run_under};
 #[cfg(feature = "tokio")]
 pub(super) use crate::seam::runtime::is_in_task;

@@ -229,7 +229,7 @@ impl Actor for WaitState {
                         false => self.held_back.push((gate, also)),
                     }
                 }
-                WaitAction::Skip(gate) => wait.cluster().nodes.skip_gate(gate, now),
+                WaitAction::Skip(gate) => wait.cluster().nodes.health(gate).skip_gate(now),
             }
         }
         self.publish_watch(wait, effects);

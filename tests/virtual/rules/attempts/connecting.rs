@@ -136,7 +136,7 @@ fn a_node_that_connects_is_not_silent_before_its_limit() {
     let guard = world.try_lock(&manager).unwrap();
     drop(guard);
     world.advance(400 * MS);
-    assert!(manager.readiness().nodes().iter().all(|node| node.failure().is_none()));
+    assert!(manager.readiness().nodes().iter().all(|node| node.failure.is_none()));
     let report = world.run(manager.close(HOUR));
     assert_eq!((report.to_string(), world.keys_left()), ("all released".into(), 0));
     let node: &MemoryNode = &world.nodes[0];

@@ -162,12 +162,12 @@ fn q6_an_alias_that_answers_after_the_win_is_a_failure_of_its_node() {
     let others = world.nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn LockBackend>);
     let manager = world.over(others.chain([alias]));
     let guard = world.lock(&manager);
-    let failure = || manager.readiness().nodes()[2].failure().map(ToString::to_string);
+    let failure = || manager.readiness().nodes()[2].failure.as_ref().map(ToString::to_string);
     assert!(guard.is_valid() && failure().is_none(), "a quorum is enough");
     world.advance(20 * MS);
     assert_eq!(failure().as_deref(), Some("this is the same server as memory-1"));
     let known = manager.readiness();
-    let Some(Answer::Failed(error)) = known.nodes()[2].failure() else { panic!("{known}") };
+    let Some(Answer::Failed(error)) = &known.nodes()[2].failure else { panic!("{known}") };
     assert_eq!(error.kind(), BackendErrorKind::Identity);
 }
 

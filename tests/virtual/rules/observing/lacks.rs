@@ -78,7 +78,7 @@ fn process(world: &World, lacks: Capabilities, how: How) -> LockManager {
 
 fn are_well(manager: &LockManager) -> bool {
     let known = manager.readiness();
-    known.nodes().iter().all(|node| node.is_answering() && node.failure().is_none())
+    known.nodes().iter().all(|node| node.is_answering && node.failure.is_none())
 }
 
 /// A lock is held, another task waits for it, a reader reads, and an operator looks. Nothing of it is a failure of a node.
@@ -101,7 +101,7 @@ fn a_node_that_lacks_something_answers_and_is_clean_at_a_close() {
                 assert!(world.sim.block_on_for(waits.as_mut(), 1).is_none());
                 assert!(world.sim.block_on_for(reads.as_mut(), 1).is_none());
                 world.advance(MS);
-                assert!(are_well(&other) || other.readiness().nodes()[0].last_answer().is_none());
+                assert!(are_well(&other) || other.readiness().nodes()[0].last_answer.is_none());
             }
             let _ = world.run(manager.inspect("r"));
             let _ = world.run(manager.revoke("other"));

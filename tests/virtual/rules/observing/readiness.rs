@@ -15,7 +15,7 @@ use crate::telling::told;
 use crate::world::{HOUR, MS, SECOND, World, failing};
 
 fn answering(known: &Readiness) -> Vec<bool> {
-    known.nodes().iter().map(|node| node.is_answering()).collect()
+    known.nodes().iter().map(|node| node.is_answering).collect()
 }
 
 /// Locks and releases once.
@@ -182,7 +182,7 @@ fn a_node_that_fails_has_a_reason_until_it_has_recovered() {
         let manager = world.manager();
         let reasons = || {
             let known = manager.readiness();
-            let reason = |node: &NodeReadiness| node.failure().map(ToString::to_string);
+            let reason = |node: &NodeReadiness| node.failure.as_ref().map(ToString::to_string);
             known.nodes().iter().map(reason).collect::<Vec<_>>()
         };
         lock(&world, &manager);

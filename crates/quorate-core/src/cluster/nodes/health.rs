@@ -4,46 +4,53 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cluster::attempts::Slot;
+use crate::error::Answer;
 use crate::seam::backend::{BackendError, BackendErrorKind, CallKind, CallResult, Capabilities};
 
 /// How long a node must go without a failure before its next answer is reported as a recovery.
 const RECOVERY: Duration = Duration::from_secs(5);
 
+/// For how long a gate that failed is no gate.
+const SKIPPED: Duration = Duration::from_secs(1);
+
+const NO_REPLY: Answer = Answer::NoReply { is_over: true };
+
 /// What is known of a node from its latest calls.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// How long a connect may take, beside a call; zero once the node has answered.
-    pub(super) connect: Duration,
+    /// How much longer than a node timeout a call may take: until the node has answered once, its
+    /// connect limit.
+    pub(crate) connect: Duration,
     /// How many calls are in flight.
     in_flight: usize,
     /// Since when no call has been answered, although some are in flight. A node that answers one
     /// after the other is not silent, however long the last one waits.
     silent_since: Option<Instant>,
     /// The error of the last call, if it was not sent.
-    pub(super) not_sent: Option<BackendError>,
+    not_sent: Option<BackendError>,
     /// The error of the last release, if it failed and no call was answered since.
     failed_release: Option<BackendError>,
     /// No gate until then.
-    pub(super) skipped_until: Option<Instant>,
+    skipped_until: Option<Instant>,
     failing: Option<Failing>,
     /// The latest call that settled was answered without an error.
     is_answering: bool,
     /// When a call was last answered without an error.
-    answered: Option<Instant>,
-    /// What the node was found to lack, although its backend was built for it.
-    pub(super) lacks: Capabilities,
+    pub(crate) answered: Option<Instant>,
+    /// What the backend was built for, without what the node was found to lack.
+    pub(crate) abilities: Capabilities,
     pub(super) server: Server,
     /// Another node that is the same server, by its place in the configuration.
     pub(super) twin: Option<usize>,
     /// The attempts whose release here failed without an answer.
-    pub(super) await_back: Vec<Slot>,
+    await_back: Vec<Slot>,
     /// Until when a key may live here whose call was given up.
-    pub(super) may_hold_until: Option<Instant>,
+    may_hold_until: Option<Instant>,
 }
 
 /// What the result of a call says of whether its node answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sign {
+enum Sign {
     /// It answered without an error.
     Answer,
     /// It answered that it cannot do this: it answers, and may carry out its other calls.
@@ -58,7 +65,7 @@ pub(super) enum Sign {
 }
 
 impl Sign {
-    pub(super) fn of<T>(kind: CallKind, result: &Result<T, BackendError>) -> Self {
+    fn of(kind: CallKind, result: &CallResult) -> Self {
         // Whether a node can watch keys and keep a wait queue says nothing of its votes.
         match result {
             Ok(_) => Self::Answer,
@@ -91,27 +98,13 @@ pub(super) enum Server {
     Id(Arc<str>),
 }
 
-/// Why a node does not answer.
-#[derive(Clone, Debug)]
-pub(crate) enum Silence {
-    NoReply,
-    Failed(BackendError),
-}
-
-impl Silence {
-    /// Whether the node answers, and cannot now.
-    pub(crate) fn is_not_now(&self) -> bool {
-        matches!(self, Self::Failed(error) if error.kind().is_not_now())
-    }
-}
-
 /// A node that fails.
 #[derive(Clone, Debug)]
 struct Failing {
     since: Instant,
     last: Instant,
-    /// Why it failed last.
-    why: Silence,
+    /// Why it failed last: it gave no reply, or an error.
+    why: Answer,
 }
 
 /// What changed for an operator.
@@ -128,8 +121,8 @@ pub(crate) enum Change {
 
 impl Health {
     /// Of a node that has answered nothing yet.
-    pub(super) fn new(connect: Duration) -> Self {
-        Self { connect, ..Self::default() }
+    pub(super) fn new(connect: Duration, abilities: Capabilities) -> Self {
+        Self { connect, abilities, ..Self::default() }
     }
 
     /// A call begins. Returns since when no call has been answered.
@@ -138,8 +131,14 @@ impl Health {
         *self.silent_since.get_or_insert(now)
     }
 
-    /// A call has settled. The one place where its result is taken for a sign of life.
-    pub(super) fn settled(&mut self, kind: CallKind, result: &CallResult, now: Instant) {
+    /// A call has settled. The one place where its result is taken for a sign of life. Returns what
+    /// changed for an operator, and the attempts for which the node is back.
+    pub(super) fn settled(
+        &mut self,
+        kind: CallKind,
+        result: &CallResult,
+        now: Instant,
+    ) -> (Change, Vec<Slot>) {
         let (sign, error) = (Sign::of(kind, result), result.as_ref().err());
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.in_flight == 0 {
@@ -148,36 +147,61 @@ impl Health {
         if let (CallKind::Release, Some(error)) = (kind, error) {
             self.failed_release = Some(error.clone());
         }
-        if sign == Sign::Nothing {
-            return;
-        }
-        // A reply to a call that another thread began may carry an earlier time.
-        self.silent_since = self.silent_since.map(|since| since.max(now));
-        self.not_sent = error.filter(|error| error.is_not_sent()).cloned();
-        if sign == Sign::Answer {
-            self.failed_release = None;
+        if sign != Sign::Nothing {
+            // A reply to a call that another thread began may carry an earlier time.
+            self.silent_since = self.silent_since.map(|since| since.max(now));
+            self.not_sent = error.filter(|error| error.is_not_sent()).cloned();
         }
         match sign {
             Sign::Answer => {
-                self.is_answering = true;
+                (self.is_answering, self.failed_release) = (true, None);
                 self.answered = self.answered.max(Some(now));
             }
             Sign::Silence | Sign::Error => self.is_answering = false,
             Sign::Refusal | Sign::Nothing => {}
         }
-        if sign != Sign::Silence {
+        let mut await_back = Vec::new();
+        if !matches!(sign, Sign::Silence | Sign::Nothing) {
             self.connect = Duration::ZERO;
+            await_back.append(&mut self.await_back);
         }
+        let says_nothing =
+            kind == CallKind::Question && matches!(sign, Sign::Refusal | Sign::Nothing);
+        let change = match error {
+            _ if kind.is_extra() || says_nothing => Change::None,
+            None => self.note_answer(now),
+            Some(error) => self.note_failure(Answer::Failed(error.clone()), now),
+        };
+        (change, await_back)
     }
 
     /// Why a node does not answer: it has answered none of its calls for a node timeout, and none
     /// since a connect may have taken; or its last call was not sent. `None` for a node that
     /// answers.
-    pub(crate) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Silence> {
+    pub(crate) fn silence(&self, node_timeout: Duration, now: Instant) -> Option<Answer> {
         match &self.not_sent {
-            Some(error) => Some(Silence::Failed(error.clone())),
-            None => self.is_silent(node_timeout, now).then_some(Silence::NoReply),
+            Some(error) => Some(Answer::Failed(error.clone())),
+            None => self.is_silent(node_timeout, now).then_some(NO_REPLY),
         }
+    }
+
+    /// Why nothing can be released at the node now: it does not answer, or its last release failed,
+    /// and no call was answered since (C8).
+    pub(crate) fn cannot_release(&self, node_timeout: Duration, now: Instant) -> Option<Answer> {
+        let failed = || self.failed_release.clone().map(Answer::Failed);
+        self.silence(node_timeout, now).or_else(failed)
+    }
+
+    /// Why the node does not answer; else why it failed last, if it has not gone for 5 s without a
+    /// failure since.
+    pub(crate) fn failure(&self, node_timeout: Duration, now: Instant) -> Option<Answer> {
+        let last = || self.failing.as_ref().map(|failing| failing.why.clone());
+        self.silence(node_timeout, now).or_else(last)
+    }
+
+    /// Whether the node answers, by its latest call.
+    pub(crate) fn is_answering(&self, node_timeout: Duration, now: Instant) -> bool {
+        self.is_answering && !self.is_silent(node_timeout, now)
     }
 
     fn is_silent(&self, node_timeout: Duration, now: Instant) -> bool {
@@ -185,51 +209,54 @@ impl Health {
         silent.is_some_and(|silent| silent >= node_timeout.saturating_add(self.connect))
     }
 
-    /// Why the last release failed, if no call was answered since (C8).
-    pub(super) fn failed_release(&self) -> Option<&BackendError> {
-        self.failed_release.as_ref()
+    /// Whether the node can keep wait queues, and is not skipped.
+    pub(super) fn is_gate(&self, now: Instant) -> bool {
+        self.abilities.contains(Capabilities::QUEUE)
+            && self.skipped_until.is_none_or(|until| now >= until)
     }
 
-    /// Whether the node answers, and when it did last.
-    pub(super) fn answers(&self, node_timeout: Duration, now: Instant) -> (bool, Option<Instant>) {
-        (self.is_answering && !self.is_silent(node_timeout, now), self.answered)
-    }
-
-    pub(super) fn is_skipped(&self, now: Instant) -> bool {
-        self.skipped_until.is_some_and(|until| now < until)
-    }
-
-    pub(super) fn lacks(&self, capabilities: Capabilities) -> bool {
-        self.lacks.contains(capabilities)
+    /// Makes the node no gate for a second.
+    pub(crate) fn skip_gate(&mut self, now: Instant) {
+        self.skipped_until = self.skipped_until.max(now.checked_add(SKIPPED));
     }
 
     /// Notes what the node lacks. Returns whether that is new.
     pub(super) fn note_lack(&mut self, lack: Capabilities) -> bool {
-        let is_new = !self.lacks.contains(lack);
-        self.lacks = self.lacks | lack;
+        let is_new = self.abilities.contains(lack);
+        self.abilities = self.abilities.without(lack);
         is_new
     }
 
+    /// Notifies the attempt at `slot` when this node answers again.
+    pub(crate) fn await_back(&mut self, slot: Slot) {
+        if !self.await_back.contains(&slot) {
+            self.await_back.push(slot);
+        }
+    }
+
+    /// A call was given up, after which a key may live here until then.
+    pub(crate) fn note_may_hold(&mut self, until: Instant) {
+        self.may_hold_until = self.may_hold_until.max(Some(until));
+    }
+
+    /// Whether a call that was given up may have left a key here.
+    pub(crate) fn may_hold(&self, now: Instant) -> bool {
+        self.may_hold_until.is_some_and(|until| now < until)
+    }
+
     /// Notes a node timeout without a reply.
-    pub(super) fn note_silent(&mut self, now: Instant) -> Change {
+    pub(crate) fn note_silent(&mut self, now: Instant) -> Change {
         self.is_answering = false;
-        self.note_failure(Silence::NoReply, now)
+        self.note_failure(NO_REPLY, now)
     }
 
-    /// Notes a failure.
-    pub(super) fn note_failure(&mut self, why: Silence, now: Instant) -> Change {
-        let before = self.failing.as_ref().map(|failing| failing.since);
-        self.failing = Some(Failing { since: before.unwrap_or(now), last: now, why });
-        if before.is_some() { Change::None } else { Change::Fails }
+    fn note_failure(&mut self, why: Answer, now: Instant) -> Change {
+        let since = self.failing.as_ref().map(|failing| failing.since);
+        self.failing = Some(Failing { since: since.unwrap_or(now), last: now, why });
+        if since.is_some() { Change::None } else { Change::Fails }
     }
 
-    /// Why the node failed last, if it has not recovered.
-    pub(super) fn last_failure(&self) -> Option<Silence> {
-        self.failing.as_ref().map(|failing| failing.why.clone())
-    }
-
-    /// Notes a vote.
-    pub(super) fn note_answer(&mut self, now: Instant) -> Change {
+    fn note_answer(&mut self, now: Instant) -> Change {
         let since = |at: Instant| now.saturating_duration_since(at);
         match self.failing.take_if(|failing| since(failing.last) >= RECOVERY) {
             Some(failing) => Change::Recovers { after: since(failing.since) },

@@ -17,7 +17,7 @@ use self::problem::{Asked, of_description};
 use crate::LockManager;
 use crate::backend::{
     AcquireOptions, BackendError, BackendErrorKind, CallReply, Capabilities, Claim, Description,
-    Operation, ReleaseOptions, Vote,
+    Operation, ReleaseOptions, Reply, Vote,
 };
 use crate::over::access::{NodeId, Ttl};
 use crate::resource::{Key, Token};
@@ -227,18 +227,12 @@ impl CheckRequest {
     async fn check(self) -> Check {
         let reports = self.manager.cluster().nodes.count().ids().map(|id| self.report(id));
         let mut reports = join_all(reports).await;
-        let servers = reports.iter().map(|node| node.description.as_ref()?.server_id.clone());
-        let servers: Vec<Option<Arc<str>>> = servers.collect();
-        for at in 0..reports.len() {
-            let is_twin = |other: &usize| {
-                *other != at && servers[at].is_some() && servers[*other] == servers[at]
-            };
-            if let Some(other) = (0..servers.len()).find(is_twin) {
-                let other = Arc::clone(&reports[other].name);
-                reports[at].problems.push(Problem::SameServer { other });
-            }
+        let nodes = &self.manager.cluster().nodes;
+        for (report, id) in reports.iter_mut().zip(nodes.count().ids()) {
+            let twin = nodes.twin(id).map(|other| Problem::SameServer { other: Arc::clone(other) });
+            report.problems.extend(twin);
         }
-        let groups = &self.manager.cluster().nodes.groups;
+        let groups = &nodes.groups;
         let judged = groups.judge(&[]).unwrap_or_default();
         for (report, stranger) in reports.iter_mut().zip(judged.0) {
             report.problems.extend(stranger.map(Problem::Failed));
@@ -253,11 +247,10 @@ impl CheckRequest {
     async fn report(&self, id: NodeId) -> NodeReport {
         let cluster = self.manager.cluster();
         let (config, nodes) = (&cluster.config, &cluster.nodes);
-        let described = cluster.ask(id, Operation::Describe, cluster.now());
-        let described = cluster.answer(id, described).await;
-        let mut report = NodeReport::new(Arc::clone(nodes.name(id)), nodes.abilities(id));
+        let described = cluster.question(id, Operation::Describe).await;
+        let mut report = NodeReport::new(Arc::clone(nodes.name(id)), nodes.health(id).abilities);
         match described {
-            Ok(Ok(CallReply::Described(told))) => {
+            Ok(CallReply::Described(told)) => {
                 report.abilities = report.abilities.without(told.lacks);
                 let asked = Asked {
                     guard: config.restart_guard,
@@ -267,9 +260,8 @@ impl CheckRequest {
                 report.problems = of_description(&told, &asked);
                 report.description = Some(*told);
             }
-            Ok(Ok(_)) => report.problems.push(Problem::Failed(BackendError::mixed_up())),
-            Ok(Err(error)) => report.problems.push(Problem::Failed(error)),
-            Err(waited) => report.problems.push(Problem::NoReply { waited }),
+            Ok(_) => report.problems.push(Problem::Failed(BackendError::mixed_up())),
+            Err(error) => report.problems.push(Problem::Failed(error)),
         }
         // A node that did not answer is not asked again.
         if report.description.is_none() && !report.is_voting() {
@@ -277,12 +269,11 @@ impl CheckRequest {
         }
         let is_voting = report.is_voting();
         let key = Key::of_check(&config.key_prefix);
-        match cluster.answer(id, self.set_and_delete(id, &key)).await {
-            Ok(Ok(time)) => report.round_trip = Some(time),
+        match self.set_and_delete(id, &key).await {
+            Ok(time) => report.round_trip = Some(time),
             // Another problem says why.
-            _ if !is_voting => {}
-            Ok(Err(error)) => report.problems.push(Problem::CannotLock { key, error }),
-            Err(waited) => report.problems.push(Problem::NoReply { waited }),
+            Err(_) if !is_voting => {}
+            Err(error) => report.problems.push(Problem::CannotLock { key, error }),
         }
         report
     }
@@ -298,14 +289,17 @@ impl CheckRequest {
         let options = AcquireOptions { guard, ..AcquireOptions::default() };
         let asked_at = cluster.now();
         let acquire = Operation::Acquire(claim.clone(), options);
-        let set = cluster.ask(id, acquire, asked_at).voted().await?;
-        let now = cluster.now();
-        // Another check has set the key.
-        if set.vote == Vote::Granted {
-            let release = Operation::Release(claim, ReleaseOptions::default());
-            cluster.ask(id, release, now).voted().await?;
+        let set = cluster.question(id, acquire).await?;
+        let round_trip = cluster.now().saturating_duration_since(asked_at);
+        match set {
+            CallReply::Voted(Reply { vote: Vote::Granted, .. }) => {
+                let release = Operation::Release(claim, ReleaseOptions::default());
+                cluster.question(id, release).await.map(|_| round_trip)
+            }
+            // Another check has set the key.
+            CallReply::Voted(_) => Ok(round_trip),
+            _ => Err(BackendError::mixed_up()),
         }
-        Ok(now.saturating_duration_since(asked_at))
     }
 }
 

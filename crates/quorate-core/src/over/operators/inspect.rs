@@ -233,7 +233,10 @@ mod tests {
             let state = match letter {
                 '-' => KeyState::Free,
                 'x' => KeyState::Failed(BackendError::new(BackendErrorKind::Connection, "refused")),
-                '?' => KeyState::NoReply { waited: 500 * MS },
+                '?' => KeyState::Failed(BackendError::new(
+                    BackendErrorKind::TimedOut,
+                    "no reply within 500.0ms",
+                )),
                 holder => held(holder, Some(number * MS)),
             };
             NodeView { name: format!("n{number}").into(), state }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::LockManager;
 use crate::error::Answer;
-use crate::over::access::Silence;
 
 impl LockManager {
     /// The nodes that answered lately, and whether they are a quorum, without asking them.
@@ -31,13 +30,13 @@ impl LockManager {
         let (cluster, now) = (self.cluster(), self.cluster().now());
         let (nodes, node_timeout) = (&cluster.nodes, cluster.config.default_node_timeout());
         let known = nodes.count().ids().map(|id| {
-            let (is_answering, answered, failure) = nodes.readiness(id, node_timeout, now);
-            let last_answer = answered.map(|at| now.saturating_duration_since(at));
-            let failure = failure.map(|why| match why {
-                Silence::NoReply => Answer::NoReply { is_over: true },
-                Silence::Failed(error) => Answer::Failed(error),
-            });
-            NodeReadiness { name: Arc::clone(nodes.name(id)), is_answering, last_answer, failure }
+            let health = nodes.health(id);
+            NodeReadiness {
+                name: Arc::clone(nodes.name(id)),
+                is_answering: health.is_answering(node_timeout, now),
+                last_answer: health.answered.map(|at| now.saturating_duration_since(at)),
+                failure: health.failure(node_timeout, now),
+            }
         });
         Readiness { nodes: known.collect(), needed: nodes.count().quorum() }
     }
@@ -55,11 +54,22 @@ pub struct Readiness {
 
 /// What a manager knows of one node without asking it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct NodeReadiness {
-    name: Arc<str>,
-    is_answering: bool,
-    last_answer: Option<Duration>,
-    failure: Option<Answer>,
+    /// What errors and events call the node.
+    pub name: Arc<str>,
+    /// Whether the node answered lately: its latest call that settled was answered without an
+    /// error, and none is in flight without an answer for a node timeout. False for a node that was
+    /// never asked.
+    pub is_answering: bool,
+    /// How long ago the node last answered a call without an error; `None` if it never did.
+    pub last_answer: Option<Duration>,
+    /// Why a round lately had no vote of the node: its latest error, or *no reply* within a node
+    /// timeout. `None` once it has gone for 5 s without a failure, and answers.
+    ///
+    /// A node that is [the same server](crate::LockError::SameServer) as another one fails with the
+    /// kind [`Identity`](crate::BackendErrorKind::Identity).
+    pub failure: Option<Answer>,
 }
 
 impl Readiness {
@@ -79,38 +89,6 @@ impl Readiness {
     #[must_use]
     pub fn has_quorum(&self) -> bool {
         self.answering() >= self.needed
-    }
-}
-
-impl NodeReadiness {
-    /// What errors and events call the node.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether the node answered lately: its latest call that settled was answered without an
-    /// error, and none is in flight without an answer for a node timeout. False for a node that was
-    /// never asked.
-    #[must_use]
-    pub const fn is_answering(&self) -> bool {
-        self.is_answering
-    }
-
-    /// How long ago the node last answered a call without an error; `None` if it never did.
-    #[must_use]
-    pub const fn last_answer(&self) -> Option<Duration> {
-        self.last_answer
-    }
-
-    /// Why a round lately had no vote of the node: its latest error, or *no reply* within a node
-    /// timeout. `None` once it has gone for 5 s without a failure, and answers.
-    ///
-    /// A node that is [the same server](crate::LockError::SameServer) as another one fails with the
-    /// kind [`Identity`](crate::BackendErrorKind::Identity).
-    #[must_use]
-    pub const fn failure(&self) -> Option<&Answer> {
-        self.failure.as_ref()
     }
 }
 

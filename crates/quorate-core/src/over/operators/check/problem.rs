@@ -10,15 +10,10 @@ use crate::resource::Key;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The node or its backend failed.
+    /// The node or its backend failed. No reply within the node timeout is of the kind
+    /// [`TimedOut`](crate::BackendErrorKind::TimedOut).
     #[error("{0}{advice}", advice = advice(.0.kind()))]
     Failed(BackendError),
-    /// The node did not reply within the node timeout.
-    #[error("no reply within {waited:.1?}; check the address, and whether the server hangs")]
-    NoReply {
-        /// The node timeout.
-        waited: Duration,
-    },
     /// Another configured node is the same server, which would vote twice (Q6).
     #[error("the same server as {other}; configure each server once")]
     SameServer {
@@ -139,10 +134,9 @@ impl Problem {
                     | BackendErrorKind::TimedOut
             ),
             Self::Quarantined { left } => *left < Duration::MAX,
-            Self::NoReply { .. }
-            | Self::Restarted { .. }
-            | Self::MayRefuse { .. }
-            | Self::WillBeQuarantined { .. } => true,
+            Self::Restarted { .. } | Self::MayRefuse { .. } | Self::WillBeQuarantined { .. } => {
+                true
+            }
             _ => false,
         }
     }
@@ -156,6 +150,7 @@ const fn advice(kind: BackendErrorKind) -> &'static str {
         BackendErrorKind::Loading => "; wait",
         BackendErrorKind::Permission => "; allow this to the user of the address",
         BackendErrorKind::Protocol => "; use the address of a Redis or Valkey server",
+        BackendErrorKind::TimedOut => "; check the address, and whether the server hangs",
         _ => "",
     }
 }
@@ -429,7 +424,7 @@ mod tests {
     fn what_waits_for_time_passes_by_itself() {
         let left = SECOND;
         for (problem, passes, votes) in [
-            (Problem::NoReply { waited: left }, true, false),
+            (Problem::Failed(BackendError::new(BackendErrorKind::TimedOut, "")), true, false),
             (Problem::Quarantined { left }, true, false),
             (Problem::Quarantined { left: Duration::MAX }, false, false),
             (Problem::WillBeQuarantined { duration: left }, true, false),

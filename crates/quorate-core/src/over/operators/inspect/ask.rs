@@ -50,18 +50,15 @@ impl LockManager {
     pub(crate) async fn ask_all(&self, operation: &Operation) -> Inspection {
         let cluster = self.cluster();
         let answers = cluster.nodes.count().ids().map(|id| async move {
-            let asked = cluster.ask(id, operation.clone(), cluster.now());
-            (id, cluster.answer(id, asked).await, cluster.now())
+            (id, cluster.question(id, operation.clone()).await, cluster.now())
         });
         let answers = join_all(answers).await;
         let end = cluster.now();
-        let views = answers.into_iter().map(|(id, answer, at)| NodeView {
-            name: Arc::clone(cluster.nodes.name(id)),
-            state: match answer.map(|result| cluster.nodes.groups.stranger(id).map_or(result, Err))
-            {
-                Ok(result) => KeyState::of(result, end.saturating_duration_since(at)),
-                Err(waited) => KeyState::NoReply { waited },
-            },
+        let views = answers.into_iter().map(|(id, answer, at)| {
+            let stranger = || cluster.nodes.groups.stranger(id);
+            let answer = answer.and_then(|reply| stranger().map_or(Ok(reply), Err));
+            let state = KeyState::of(answer, end.saturating_duration_since(at));
+            NodeView { name: Arc::clone(cluster.nodes.name(id)), state }
         });
         Inspection { nodes: views.collect() }
     }

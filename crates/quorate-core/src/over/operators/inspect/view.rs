@@ -48,13 +48,9 @@ pub enum KeyState {
         /// The readers, and how long the node counts each, from the end of the inspection.
         readers: Vec<Reader>,
     },
-    /// The node or its backend failed.
+    /// The node or its backend failed. No reply within the node timeout is of the kind
+    /// [`TimedOut`](crate::BackendErrorKind::TimedOut).
     Failed(BackendError),
-    /// The node did not reply within the node timeout.
-    NoReply {
-        /// The node timeout.
-        waited: Duration,
-    },
 }
 
 impl KeyState {
@@ -87,7 +83,6 @@ impl fmt::Display for KeyState {
             Self::Read { readers } if readers.len() == 1 => f.write_str("1 reader"),
             Self::Read { readers } => write!(f, "{} readers", readers.len()),
             Self::Failed(error) => error.fmt(f),
-            Self::NoReply { waited } => write!(f, "no reply within {waited:.1?}"),
         }
     }
 }
