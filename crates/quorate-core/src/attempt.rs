@@ -19,7 +19,6 @@ mod calls;
 mod end;
 pub(crate) mod lease;
 mod renewing;
-mod risk;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -63,8 +63,7 @@
 //!   without waiting, and `back_off` the jittered pause where no node keeps a queue.
 //! - `attempt`: each reply, push, due time and command is one input, handled at once. `calls` is
 //!   what it sends, and the replies, `end` is the end of the lease, seen and set without a mutex,
-//!   `apply` tells what has changed, `renewing` extends, and `risk` shows a failed extension or a
-//!   revoke.
+//!   `apply` tells what has changed, and `renewing` extends.
 //! - `turns`: one ticket for each key, and for a set of names of which one is wanted. Readers take
 //!   no ticket. A waiter at the gate watches the entry in front of its own, and the first one the
 //!   lock. It waits until a push for that key, or a refresh, 0.8 s apart at most (670 ms ± 20 %).

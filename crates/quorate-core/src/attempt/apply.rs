@@ -59,7 +59,10 @@ impl State {
         if results.extended > before.extended {
             self.extension_decided(attempt, results.extended, None, now, effects);
         } else if before.is_failing && !results.is_failing && self.machine.valid_until().is_some() {
-            self.moved_on_late(attempt, now, effects);
+            // The votes of an extension that failed have come late, and have moved the end on.
+            self.plan_renewal(attempt, true, now);
+            let left = attempt.end.valid_until().saturating_duration_since(now);
+            effects.tell(move |attempt| telemetry::extended_late(attempt.claim.keys(), left));
         }
         if let Some((round, _)) = results.failed.filter(|_| results.failed != before.failed) {
             let failure = self.failure(attempt);

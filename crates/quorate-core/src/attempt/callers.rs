@@ -258,16 +258,6 @@ impl Attempt {
         self.handle(Input::Notice(Notice::Time));
         self.look(|state| state.lost(self))
     }
-
-    /// Resolves when the lease has ended, by a timer of its own, and says why.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time.
-    pub(crate) async fn ended(self: &Arc<Self>) -> LeaseEnd {
-        self.wait(|_| self.end.check(self.cluster().now()).err()).await;
-        self.lost()
-    }
 }
 
 impl State {

@@ -11,6 +11,7 @@ use super::{Attempt, State};
 use crate::algorithm::attempt::End;
 use crate::algorithm::lease::saturating_add;
 use crate::error::{LeaseEnd, QuorumFailure};
+use crate::resource::Label;
 
 /// All ends of a lease, each at the number that stands for it.
 const ALL: [End; 7] = [
@@ -41,6 +42,16 @@ impl State {
             End::Detached => LeaseEnd::Detached(names.into()),
             End::Revoked => LeaseEnd::Revoked { names: names.into(), by: self.revoked_by() },
         }
+    }
+
+    /// The label of the process that revoked the lock.
+    pub(super) fn revoked_by(&self) -> Option<Label> {
+        self.revoked.as_deref().cloned().flatten()
+    }
+
+    /// Whether the lock was revoked, or an extension failed and the end has not moved on since.
+    pub(super) fn is_at_risk(&self, attempt: &Attempt) -> bool {
+        attempt.end.is_revoked() || self.told.is_failing
     }
 }
 

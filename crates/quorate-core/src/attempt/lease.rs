@@ -89,7 +89,10 @@ impl Lease {
     /// The future can be dropped at any time.
     pub fn lost(&self) -> impl Future<Output = LeaseEnd> + Send + 'static + use<> {
         let attempt = Arc::clone(&self.attempt);
-        async move { attempt.ended().await }
+        async move {
+            attempt.wait(|_| attempt.end.check(attempt.cluster().now()).err()).await;
+            attempt.lost()
+        }
     }
 
     /// Resolves when the manager is [drained](crate::LockManager::drain) or closed. Until the lease
@@ -125,7 +128,19 @@ impl Lease {
         &self,
     ) -> impl Future<Output = Result<Duration, LeaseEnd>> + Send + 'static + use<> {
         let attempt = Arc::clone(&self.attempt);
-        async move { attempt.at_risk().await }
+        async move {
+            let at_risk = attempt.wait(|state| {
+                let now = attempt.cluster().now();
+                match attempt.end.check(now) {
+                    Ok(end) if state.is_at_risk(&attempt) => {
+                        Some(Ok(end.saturating_duration_since(now)))
+                    }
+                    Ok(_) => None,
+                    Err(why) => Some(Err(why)),
+                }
+            });
+            at_risk.await.map_err(|_| attempt.lost())
+        }
     }
 
     /// Resolves when the lock was [revoked](crate::LockManager::revoke), with the label of the
@@ -146,21 +161,28 @@ impl Lease {
         &self,
     ) -> impl Future<Output = Result<Option<Label>, LeaseEnd>> + Send + 'static + use<> {
         let attempt = Arc::clone(&self.attempt);
-        async move { attempt.revoked().await }
+        async move {
+            let revoked = attempt.wait(|state| match attempt.end.check(attempt.cluster().now()) {
+                _ if attempt.end.is_revoked() => Some(Ok(state.revoked_by())),
+                Ok(_) => None,
+                Err(why) => Some(Err(why)),
+            });
+            revoked.await.map_err(|_| attempt.lost())
+        }
     }
 
     /// Whether the lease is valid and [at risk](Self::at_risk). A look at the clock and a mutex: no
     /// I/O.
     #[must_use]
     pub fn is_at_risk(&self) -> bool {
-        self.attempt.is_at_risk()
+        self.is_valid() && self.attempt.look(|state| state.is_at_risk(&self.attempt))
     }
 
     /// What each node answered to the latest extension that failed, if none has succeeded since. A
     /// mutex: no I/O.
     #[must_use]
     pub fn failed_extension(&self) -> Option<QuorumFailure> {
-        self.attempt.failed_extension()
+        self.attempt.look(|state| state.told.is_failing.then(|| state.failure(&self.attempt)))
     }
 
     /// Runs `future` until the lease ends: then `future` is dropped.
