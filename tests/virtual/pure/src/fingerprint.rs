@@ -36,7 +36,7 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
         let left = |at: Instant| at.saturating_duration_since(now);
         let Self { phase, round, timers, hold_until, fencing_token, .. } = self;
         let Self { settings, nodes: _, longest_ttl, calls: _, queued, left_late, .. } = self;
-        (self.has_looked, self.is_unlisted).hash(hasher);
+        self.is_unlisted.hash(hasher);
         if !settings.connecting.is_empty() {
             left(self.connect_until).hash(hasher);
         }
@@ -67,15 +67,14 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
     /// Hashes what is known of a node.
     #[doc(hidden)]
     pub fn node_fingerprint(&self, id: NodeId, now: Instant, hasher: &mut impl Hasher) {
-        let Node { is_ordered, know, calls, promise, vote, number, failure, looking, .. } =
-            self.node(id);
+        let Node { know, calls, promise, vote, number, failure, looking, .. } = self.node(id);
         let is_judged = self.phase == Phase::Ending { is_awaited: true };
         let counts = is_judged || !self.has_ended();
         let left = |end: Instant| counts.then(|| end.saturating_duration_since(now));
         for call in calls {
             (call.kind, call.is_outdated, call.promise.and_then(left)).hash(hasher);
         }
-        (calls.len(), is_ordered, know, promise.and_then(left), vote, number).hash(hasher);
+        (calls.len(), know, promise.and_then(left), vote, number).hash(hasher);
         let pause = looking.paused_until.map(|until| until.saturating_duration_since(now));
         (looking.reason, looking.is_told, pause).hash(hasher);
         failure.as_ref().map(|failure| (&failure.reason, failure.is_answered)).hash(hasher);

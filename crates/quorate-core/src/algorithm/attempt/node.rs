@@ -9,7 +9,6 @@ use super::messages::{CallId, Message, Outcome};
 /// What is known of the keys at a node, its calls in flight, and its vote.
 #[derive(Clone, Debug)]
 pub struct Node<E, H = ()> {
-    pub(super) is_ordered: bool,
     pub(super) know: Knowledge,
     /// The calls in flight, the oldest first: one, and on an ordered connection a release behind
     /// it, and a look.
@@ -109,9 +108,8 @@ pub(super) struct FailedRelease<E> {
 }
 
 impl<E: Clone, H: Clone> Node<E, H> {
-    pub(super) fn new(is_ordered: bool) -> Self {
+    pub(super) fn new(is_pushing: bool) -> Self {
         Self {
-            is_ordered,
             know: Knowledge::Blank,
             calls: Vec::new(),
             promise: None,
@@ -119,7 +117,7 @@ impl<E: Clone, H: Clone> Node<E, H> {
             stranger: None,
             number: None,
             failure: None,
-            looking: Looking::default(),
+            looking: Looking::new(is_pushing),
         }
     }
 
@@ -206,11 +204,6 @@ impl<E: Clone, H: Clone> Node<E, H> {
             self.calls.iter_mut().for_each(|call| call.is_outdated = true);
         }
         self.calls.push(InFlight { id, kind, promise, is_outdated: false });
-    }
-
-    /// Awaits no call any more.
-    pub(super) fn forget_calls(&mut self) {
-        self.calls.clear();
     }
 
     /// Removes a call that settled, and learns from its reply, in whatever phase and round it comes

@@ -225,11 +225,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             ..Timers::default()
         };
         for id in self.settings.nodes.ids() {
+            let is_ordered = self.settings.ordered.contains(id);
             let node = &mut self.nodes[id.index()];
             let is_blank = node.know == Knowledge::Blank;
             node.vote = if is_blank { RoundVote::NotAsked } else { RoundVote::Open };
             // A release never overtakes the call before it (C3).
-            if node.owes_release() && (node.is_ordered || !node.is_busy()) {
+            if node.owes_release() && (is_ordered || !node.is_busy()) {
                 self.send_release(id, now);
             }
         }
