@@ -9,9 +9,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use quorate::memory::MemoryNode;
-use quorate::operators::RevokeError;
 use quorate::runtime::TokioRuntime;
-use quorate::{Lease, LockBackend, LockError, LockManager};
+use quorate::{InvalidResource, Lease, LockBackend, LockError, LockManager};
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -58,7 +57,7 @@ async fn lead(locks: &LockManager, name: &str) -> Result<Option<()>, LockError> 
 }
 
 /// Asks one leader after the other to leave, as a deploy of a new version does.
-async fn ask_both(locks: &LockManager) -> Result<(), RevokeError> {
+async fn ask_both(locks: &LockManager) -> Result<(), InvalidResource> {
     for _ in 0..2 {
         tokio::time::sleep(TTL / 8).await;
         let revoked = locks.revoke("scheduler").await?;

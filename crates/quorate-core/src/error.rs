@@ -49,7 +49,6 @@ debug_as_display!(
     ExtendError,
     ReleaseError,
     AdoptError,
-    RevokeError,
     LeaseEnd,
     BuildError,
     Stopped,
@@ -514,15 +513,4 @@ impl AdoptError {
             _ => None,
         }
     }
-}
-
-/// Why a lock was not revoked or deleted. Nothing was sent.
-///
-/// What single nodes failed with is in the [`Revocation`](crate::operators::Revocation).
-#[derive(Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum RevokeError {
-    /// The name cannot be locked, or is reserved (V4).
-    #[error(transparent)]
-    Invalid(#[from] InvalidResource),
 }

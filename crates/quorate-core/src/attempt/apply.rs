@@ -11,7 +11,7 @@ use crate::algorithm::quorum::NodeId;
 use crate::error::QuorumFailure;
 use crate::seam::backend::{BackendError, Holder};
 use crate::telemetry;
-use crate::turns::tickets::{Progress, Turn};
+use crate::turns::tickets::Turn;
 
 impl State {
     pub(super) fn new(machine: AttemptMachine<BackendError, Option<Holder>>, turn: Turn) -> Self {
@@ -158,11 +158,13 @@ impl State {
         if !(is_over || self.machine.is_releasing()) || !self.begin_releases(attempt, now) {
             return;
         }
+        if is_over {
+            return self.turn.end(&mut effects.handed_over);
+        }
         let is_ordered = attempt.cluster().nodes.all_ordered();
         let Results { released, is_cleared, is_undone, .. } = self.told;
         let is_decided = released.is_some() || is_cleared || is_undone;
-        let progress = Progress { is_ordered, is_decided, is_over };
-        self.turn.hand_over(progress, now, &mut effects.handed_over);
+        self.turn.hand_over(is_ordered, is_decided, now, &mut effects.handed_over);
     }
 
     /// What each node answered in the last round that was decided, or after it if that is a first

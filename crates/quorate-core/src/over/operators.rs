@@ -25,4 +25,3 @@ pub use self::check::{Check, CheckRequest, NodeReport, Problem};
 pub use self::inspect::{Inspection, KeyState, LockState, NodeView};
 pub use self::readiness::{NodeReadiness, Readiness};
 pub use self::revoke::{Leaving, Revocation};
-pub use crate::error::RevokeError;

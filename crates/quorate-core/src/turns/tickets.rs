@@ -23,7 +23,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::set::NameSet;
-pub(crate) use self::turn::{Progress, Turn};
+pub(crate) use self::turn::Turn;
 use crate::cluster::attempts::Slot;
 use crate::error::QuorumFailure;
 use crate::resource::{Key, Label};

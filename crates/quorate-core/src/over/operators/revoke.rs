@@ -12,7 +12,6 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Holder, Leaves, Operation, Revoke, Sighting};
-use crate::error::RevokeError;
 use crate::over::access::Ttl;
 use crate::over::operators::inspect::{Inspection, KeyState, NodeView};
 use crate::resource::{Key, Label};
@@ -207,9 +206,9 @@ impl LockManager {
     /// ends when one of them is revoked.
     ///
     /// ```
-    /// use quorate_core::{LockManager, operators::RevokeError};
+    /// use quorate_core::{InvalidResource, LockManager};
     ///
-    /// async fn free(locks: &LockManager) -> Result<(), RevokeError> {
+    /// async fn free(locks: &LockManager) -> Result<(), InvalidResource> {
     ///     let revocation = locks.revoke("orders:42").await?;
     ///     match revocation.is_effective() {
     ///         true => println!("free in {:.1?} at the latest", revocation.free_in()),
@@ -221,14 +220,14 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`RevokeError::Invalid`]: the name cannot be locked. Nothing was sent.
+    /// [`InvalidResource`]: the name cannot be locked, or is reserved. Nothing was sent.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, some of the nodes may have done it. It is safe to call it again.
-    pub async fn revoke(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
+    pub async fn revoke(&self, resource: impl IntoResource) -> Result<Revocation, InvalidResource> {
         let key = self.lockable(resource)?;
-        self.take_away(key, self.mark()).await
+        Ok(self.take_away(key, self.mark()).await)
     }
 
     /// Takes the lock on `resource` away from the holder that `seen` shows, as
@@ -240,9 +239,9 @@ impl LockManager {
     /// nothing is done.
     ///
     /// ```
-    /// use quorate_core::{LockManager, operators::RevokeError};
+    /// use quorate_core::{InvalidResource, LockManager};
     ///
-    /// async fn free_if_held_by(label: &str, locks: &LockManager) -> Result<(), RevokeError> {
+    /// async fn free_if_held_by(label: &str, locks: &LockManager) -> Result<(), InvalidResource> {
     ///     let seen = locks.inspect("orders:42").await?;
     ///     if seen.label() == Some(label) {
     ///         println!("{}", locks.revoke_seen("orders:42", &seen).await?);
@@ -262,9 +261,9 @@ impl LockManager {
         &self,
         resource: impl IntoResource,
         seen: &Inspection,
-    ) -> Result<Revocation, RevokeError> {
+    ) -> Result<Revocation, InvalidResource> {
         let key = self.lockable(resource)?;
-        self.take_away(key, self.mark().of(of(seen))).await
+        Ok(self.take_away(key, self.mark().of(of(seen))).await)
     }
 
     /// Frees a lock at once, unsafely: its holder does not know, and may work beside the next one.
@@ -278,13 +277,13 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`RevokeError::Invalid`]: the name cannot be locked. Nothing was sent.
+    /// [`InvalidResource`]: the name cannot be locked, or is reserved. Nothing was sent.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, some of the nodes may have deleted the lock.
-    pub async fn delete(&self, resource: impl IntoResource) -> Result<Revocation, RevokeError> {
-        self.take_away(self.lockable(resource)?, Revoke::delete()).await
+    pub async fn delete(&self, resource: impl IntoResource) -> Result<Revocation, InvalidResource> {
+        Ok(self.take_away(self.lockable(resource)?, Revoke::delete()).await)
     }
 
     /// Deletes the lock on `resource` of the holder that `seen` shows, as [`delete`](Self::delete)
@@ -305,15 +304,15 @@ impl LockManager {
         &self,
         resource: impl IntoResource,
         seen: &Inspection,
-    ) -> Result<Revocation, RevokeError> {
-        self.take_away(self.lockable(resource)?, Revoke::delete().of(of(seen))).await
+    ) -> Result<Revocation, InvalidResource> {
+        Ok(self.take_away(self.lockable(resource)?, Revoke::delete().of(of(seen))).await)
     }
 
-    async fn take_away(&self, key: Key, how: Revoke) -> Result<Revocation, RevokeError> {
+    async fn take_away(&self, key: Key, how: Revoke) -> Revocation {
         let sent = self.cluster().now();
         let revoke = Operation::Revoke { key: key.clone(), how: how.clone() };
         let found = self.ask_all(&revoke).await;
-        Ok(Revocation { found, how, key, sent, at: self.cluster().now() })
+        Revocation { found, how, key, sent, at: self.cluster().now() }
     }
 
     /// A mark whose label says who revoked the lock (V6).

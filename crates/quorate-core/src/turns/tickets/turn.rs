@@ -29,16 +29,6 @@ pub(crate) struct Turn {
     said: Vec<(NodeId, Waiters)>,
 }
 
-/// How far an attempt is whose releases have been handed to all nodes.
-#[derive(Clone, Copy)]
-pub(crate) struct Progress {
-    pub(crate) is_ordered: bool,
-    /// The release is, or after a lost round the undo, or a quorum of nodes owes nothing.
-    pub(crate) is_decided: bool,
-    /// Nothing is left to await, or a node timeout has passed.
-    pub(crate) is_over: bool,
-}
-
 /// The request, between two attempts.
 impl Turn {
     pub(crate) fn with_capacity(tickets: usize) -> Self {
@@ -138,22 +128,23 @@ impl Turn {
     /// | ordered; no task here wants the key, or the gate has said that nobody waits | at once |
     /// | ordered | when the gate has answered the release; at once if it is not asked |
     /// | pool | when the release is decided, and the gate has answered |
+    ///
+    /// Decided is the release, or after a lost round the undo, or that a quorum of nodes owes
+    /// nothing.
     pub(crate) fn hand_over(
         &mut self,
-        progress: Progress,
+        is_ordered: bool,
+        is_decided: bool,
         now: Instant,
         handed_over: &mut Vec<Ticket>,
     ) {
-        if progress.is_over {
-            return self.end(handed_over);
-        }
         let (asked, home) = (&self.asked, &self.home);
         let is_handed_over = |ticket: &mut Ticket| {
             let queue = home.as_ref().map_or(&ticket.key, |home| &home.key);
             let is_awaited = asked.iter().any(|(.., asked)| asked == queue);
-            match progress.is_ordered {
+            match is_ordered {
                 true => !is_awaited || ticket.is_quick(now),
-                false => !is_awaited && progress.is_decided,
+                false => !is_awaited && is_decided,
             }
         };
         handed_over.extend(self.tickets.extract_if(.., is_handed_over));
