@@ -4,14 +4,11 @@
 //! has run (H4).
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use futures_util::future::select_all;
+use futures_util::future::{Either, select, select_all};
 use futures_util::{FutureExt as _, TryFutureExt as _};
-use pin_project::pin_project;
 
 use crate::algorithm::fence::FencingToken;
 use crate::attempt::Attempt;
@@ -201,17 +198,28 @@ impl Lease {
         &self,
         future: F,
     ) -> impl Future<Output = Result<F::Output, Stopped>> + use<F> {
-        self.run_to_end(future).map_err(|(reason, _)| Stopped { reason })
+        Self::run_under([self.clone()], future).map_err(|(reason, _)| Stopped { reason })
     }
 
-    /// The same, with what the future returned if it was ready by then.
-    pub(crate) fn run_to_end<F: Future>(&self, future: F) -> Run<F, [Self; 1]> {
-        Self::run_under([self.clone()], future)
-    }
-
-    /// The same under several leases, of which the first that ends is the end.
-    pub(crate) fn run_under<F: Future, L: AsRef<[Self]>>(leases: L, future: F) -> Run<F, L> {
-        Run { future: Some(future), lost: Self::first_lost(leases.as_ref()), leases }
+    /// The same under several leases, of which the first that ends is the end. An error has what
+    /// the future returned, if it was ready by then.
+    pub(crate) fn run_under<F: Future, L: AsRef<[Self]>>(
+        leases: L,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, (LeaseEnd, Option<F::Output>)>> + use<F, L> {
+        let (lost, future) = (Self::first_lost(leases.as_ref()), Box::pin(future));
+        async move {
+            match select(lost, future).await {
+                Either::Left((reason, _)) => Err((reason, None)),
+                // A future may block its thread beyond the end.
+                Either::Right((value, _)) => {
+                    match leases.as_ref().iter().try_for_each(Self::check) {
+                        Ok(()) => Ok(value),
+                        Err(reason) => Err((reason, Some(value))),
+                    }
+                }
+            }
+        }
     }
 
     /// Resolves when the first of these leases has ended, and says why.
@@ -237,39 +245,6 @@ impl Lease {
     pub(crate) fn check(&self) -> Result<(), LeaseEnd> {
         let checked = self.attempt.end.check(self.cluster().now());
         checked.map(drop).map_err(|_| self.attempt.lost())
-    }
-}
-
-/// A future that ends with the first of its leases.
-#[pin_project]
-pub(crate) struct Run<F, L> {
-    /// `None` once it has ended or was stopped.
-    #[pin]
-    future: Option<F>,
-    lost: BoxFuture<'static, LeaseEnd>,
-    leases: L,
-}
-
-impl<F: Future, L: AsRef<[Lease]>> Future for Run<F, L> {
-    type Output = Result<F::Output, (LeaseEnd, Option<F::Output>)>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        let Some(future) = this.future.as_mut().as_pin_mut() else {
-            // Polled after its end.
-            return Poll::Pending;
-        };
-        if let Poll::Ready(reason) = this.lost.as_mut().poll(context) {
-            this.future.set(None);
-            return Poll::Ready(Err((reason, None)));
-        }
-        let value = ready!(future.poll(context));
-        this.future.set(None);
-        // A future may block its thread beyond the end.
-        Poll::Ready(match this.leases.as_ref().iter().try_for_each(Lease::check) {
-            Ok(_) => Ok(value),
-            Err(reason) => Err((reason, Some(value))),
-        })
     }
 }
 

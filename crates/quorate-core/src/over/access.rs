@@ -1,7 +1,7 @@
 //! The few private things that this floor needs beside what `lib.rs` exports.
 //!
 //! Beside them it calls private methods of managers, requests and leases, such as `cluster`,
-//! `request` and `run_to_end`.
+//! `request` and `run_under`.
 
 pub(super) use crate::algorithm::backoff::scale;
 pub(super) use crate::algorithm::calendar::{month_of, week_of};

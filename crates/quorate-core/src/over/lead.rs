@@ -98,7 +98,7 @@ impl LockRequest {
         let mut leading = Leading::new(self);
         while let Some(guard) = leading.next_term().boxed().await? {
             let body = begin(&guard)?;
-            match guard.lease().run_to_end(body).await {
+            match Lease::run_under([guard.lease()], body).await {
                 // A body that has returned is over, although its lease may be so too.
                 Ok(value) | Err((_, Some(value))) => {
                     let _ = release(guard, ()).boxed().await;
