@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::algorithm::backoff::Backoff;
 use crate::algorithm::lease::{Drift, InvalidTtl, SafetyMargin, Ttl};
 use crate::algorithm::renewal::Renewal;
-use crate::error::{BuildError, InvalidRequest};
+use crate::error::BuildError;
 use crate::resource::Label;
 use crate::seam::backend::RestartGuard;
 
@@ -14,7 +14,7 @@ const LEAST_VALIDITY: Duration = Duration::from_millis(1);
 
 /// The least ttl of a lease that is renewed. With less, a runtime that is busy for a few
 /// milliseconds loses it.
-const LEAST_RENEWED: Duration = Duration::from_millis(50);
+pub(crate) const LEAST_RENEWED: Duration = Duration::from_millis(50);
 
 /// All settings of a manager.
 #[derive(Clone, Debug)]
@@ -96,14 +96,6 @@ impl Config {
         }
     }
 
-    /// The same for a lease that is renewed.
-    pub(crate) fn parse_renewed_ttl(&self, ttl: Duration) -> Result<Ttl, InvalidTtl> {
-        match self.parse_ttl(ttl)? {
-            parsed if parsed.as_duration() >= LEAST_RENEWED => Ok(parsed),
-            _ => Err(InvalidTtl::TooShortToRenew { ttl, least: LEAST_RENEWED }),
-        }
-    }
-
     /// The shortest ttl of which drift and safety margin leave enough; `Duration::MAX` if there is
     /// none.
     fn least_ttl(&self) -> Duration {
@@ -120,16 +112,6 @@ impl Config {
             if is_enough(middle) { most = middle } else { least = middle }
         }
         Duration::from_millis(most)
-    }
-
-    pub(crate) fn parse_hold_limit(
-        &self,
-        limit: Option<Duration>,
-    ) -> Result<Option<Duration>, InvalidRequest> {
-        match limit.or(self.hold_limit) {
-            Some(Duration::ZERO) => Err(InvalidRequest::HoldLimit),
-            limit => Ok(limit),
-        }
     }
 
     /// Refuses settings that contradict each other (T3).

@@ -9,7 +9,7 @@ pub(crate) mod tickets;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use self::queues::{KeyQueue, Queues, Whereabouts};
+use self::queues::Queues;
 use self::readers::Readers;
 use crate::cluster::Cluster;
 use crate::seam::runtime::lock;
@@ -35,16 +35,7 @@ impl ManagerState {
 
 impl fmt::Debug for ManagerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.lock();
-        let is_used = |queue: &&KeyQueue| !matches!(queue.ticket, Whereabouts::Here);
-        let keys = state.queues.values().filter(is_used).count();
-        let tasks: usize = state.queues.values().map(|queue| queue.tasks.len()).sum();
-        drop(state);
         let open = self.cluster.attempts.open().len();
-        f.debug_struct("ManagerState")
-            .field("keys", &keys)
-            .field("tasks", &tasks)
-            .field("open", &open)
-            .finish_non_exhaustive()
+        f.debug_struct("ManagerState").field("open", &open).finish_non_exhaustive()
     }
 }

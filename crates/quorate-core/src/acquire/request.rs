@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::attempt::Settings;
 use crate::algorithm::fence::FenceHint;
-use crate::algorithm::lease::{Ttl, saturating_add};
+use crate::algorithm::lease::{InvalidTtl, Ttl, saturating_add};
 use crate::attempt::settings;
 use crate::cluster::Cluster;
+use crate::config::LEAST_RENEWED;
 use crate::error::{InvalidRequest, LockError};
 use crate::resource::{InvalidLabel, InvalidResource, Key, Label, Resources, Token};
 use crate::seam::backend::{AcquireOptions, Capabilities, Claim, Mode};
@@ -49,12 +50,15 @@ impl Request {
         mut settings: RequestSettings,
     ) -> Result<Self, InvalidRequest> {
         let (config, prefix) = (&cluster.config, &cluster.config.key_prefix);
-        let ttl = settings.ttl.unwrap_or(config.ttl);
-        let ttl = match settings.is_renewed {
-            true => config.parse_renewed_ttl(ttl)?,
-            false => config.parse_ttl(ttl)?,
-        };
-        settings.hold_limit = config.parse_hold_limit(settings.hold_limit)?;
+        let wanted = settings.ttl.unwrap_or(config.ttl);
+        let ttl = config.parse_ttl(wanted)?;
+        if settings.is_renewed && wanted < LEAST_RENEWED {
+            return Err(InvalidTtl::TooShortToRenew { ttl: wanted, least: LEAST_RENEWED }.into());
+        }
+        settings.hold_limit = settings.hold_limit.or(config.hold_limit);
+        if settings.hold_limit == Some(Duration::ZERO) {
+            return Err(InvalidRequest::HoldLimit);
+        }
         let keys = resources.as_slice().iter().map(|name| Key::new(prefix, name));
         let mut keys: Arc<[Key]> = keys.collect();
         if keys.iter().any(|key| key.is_reserved(prefix)) {

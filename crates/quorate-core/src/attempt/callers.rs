@@ -196,7 +196,7 @@ impl Attempt {
             let has_ended = self.end.check(now).is_err();
             if lacking.is_empty() || now >= until || has_ended {
                 // What fewer than a quorum of nodes have is no mark.
-                return match lacking.len() > cluster.nodes.count().spare() && !has_ended {
+                return match lacking.len() > cluster.nodes.count.spare() && !has_ended {
                     true => Err(ExtendError::NoQuorum(self.look(|state| state.failure(self)))),
                     false => Ok(lacking),
                 };
@@ -289,14 +289,14 @@ impl State {
 pub(crate) fn settings(cluster: &Cluster, claim: &Claim) -> Settings {
     let (config, nodes) = (&cluster.config, &cluster.nodes);
     let ttl = claim.ttl();
-    let mut settings = Settings::new(nodes.count(), ttl, config.node_timeout(ttl));
+    let mut settings = Settings::new(nodes.count, ttl, config.node_timeout(ttl));
     settings.drift = config.drift;
     settings.safety_margin = config.safety_margin;
-    settings.ordered = nodes.ordered();
+    settings.ordered = nodes.ordered;
     (settings.connecting, settings.connect_limit) = nodes.connecting();
     // A key of readers changes with each of them.
     if claim.mode() == Mode::Exclusive {
-        settings.pushing = nodes.pushing();
+        settings.pushing = nodes.pushing;
     }
     settings
 }

@@ -79,7 +79,7 @@ impl State {
             _ => {}
         }
         if says.is_some() {
-            self.voted.resize(attempt.cluster().nodes.count().get(), None);
+            self.voted.resize(attempt.cluster().nodes.count.get(), None);
             self.voted[tag.node.index()] = says;
         }
         self.judge(attempt, now);

@@ -40,7 +40,7 @@ impl State {
             let (ttl, cluster) = (attempt.claim.ttl(), attempt.cluster());
             let (times, random) = (cluster.config.renewal(ttl), cluster.random());
             let at = match is_won {
-                true => times.next(valid_until, random, cluster.attempts.origin()),
+                true => times.next(valid_until, random, cluster.attempts.origin),
                 false => times.retry(now, valid_until, random),
             };
             let is_limited = self.machine.end_by_time() == End::HoldLimit;

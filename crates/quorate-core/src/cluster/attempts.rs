@@ -66,7 +66,7 @@ pub(crate) struct Slot(u32);
 pub(crate) struct Attempts {
     runtime: Arc<dyn Runtime>,
     /// From when steps of renewals are counted.
-    origin: Instant,
+    pub(crate) origin: Instant,
     /// A timer of the timekeeper that is later than that is reported.
     node_timeout: Duration,
     all: Mutex<All>,
@@ -106,24 +106,10 @@ enum Keeper {
     },
 }
 
-/// What the timekeeper needs when no mutex is held.
-#[derive(Default)]
-#[must_use]
+/// What the timekeeper needs when no mutex is held, if anything.
 pub(crate) enum Wake {
-    #[default]
-    Nothing,
     Start,
     Task(Waker),
-}
-
-impl Wake {
-    /// Adds what was needed later. It makes what was needed before out of date: the timekeeper
-    /// looks at all that is due.
-    pub(crate) fn merge(&mut self, later: Self) {
-        if !matches!(later, Self::Nothing) {
-            *self = later;
-        }
-    }
 }
 
 impl Attempts {
@@ -131,10 +117,6 @@ impl Attempts {
         let (all, over, closed) = Default::default();
         let origin = runtime.now();
         Arc::new(Self { runtime, origin, node_timeout, all, over, closed })
-    }
-
-    pub(crate) const fn origin(&self) -> Instant {
-        self.origin
     }
 
     /// Registers what `make` makes. `None` once the manager is drained or closed.
@@ -175,9 +157,9 @@ impl Attempts {
     }
 
     /// The entry has to be served at `due`.
-    pub(crate) fn serve(&self, slot: Slot, due: Instant) -> Wake {
+    pub(crate) fn serve(&self, slot: Slot, due: Instant) -> Option<Wake> {
         let mut all = self.lock();
-        let Some(entry) = &mut all.entries[slot.0 as usize] else { return Wake::Nothing };
+        let Some(entry) = &mut all.entries[slot.0 as usize] else { return None };
         if let Some(before) = entry.due.replace(due) {
             all.due.remove(&(before, slot));
         }
@@ -186,9 +168,9 @@ impl Attempts {
     }
 
     /// Notifies these entries that the node answers again.
-    pub(crate) fn tell_back(&self, node: NodeId, slots: Box<[Slot]>) -> Wake {
+    pub(crate) fn tell_back(&self, node: NodeId, slots: Box<[Slot]>) -> Option<Wake> {
         if slots.is_empty() {
-            return Wake::Nothing;
+            return None;
         }
         let mut all = self.lock();
         all.back.extend(slots.into_iter().map(|slot| (node, slot)));
@@ -201,11 +183,11 @@ impl Attempts {
     }
 
     /// Does what the timekeeper needs. Without any mutex.
-    pub(crate) fn wake(self: &Arc<Self>, wake: Wake) {
+    pub(crate) fn wake(self: &Arc<Self>, wake: Option<Wake>) {
         match wake {
-            Wake::Nothing => {}
-            Wake::Start => self.start(),
-            Wake::Task(waker) => waker.wake(),
+            None => {}
+            Some(Wake::Start) => self.start(),
+            Some(Wake::Task(waker)) => waker.wake(),
         }
     }
 
@@ -247,13 +229,13 @@ impl Attempts {
 }
 
 impl All {
-    fn wake_before(&mut self, due: Instant) -> Wake {
+    fn wake_before(&mut self, due: Instant) -> Option<Wake> {
         match mem::replace(&mut self.keeper, Keeper::Runs) {
-            Keeper::Absent => Wake::Start,
-            Keeper::Sleeps { until, waker } if due < until => Wake::Task(waker),
+            Keeper::Absent => Some(Wake::Start),
+            Keeper::Sleeps { until, waker } if due < until => Some(Wake::Task(waker)),
             keeper => {
                 self.keeper = keeper;
-                Wake::Nothing
+                None
             }
         }
     }

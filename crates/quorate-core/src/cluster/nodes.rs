@@ -32,10 +32,12 @@ use crate::telemetry;
 
 /// The nodes of a manager, in the order of its configuration.
 pub(crate) struct Nodes {
-    count: NodeCount,
+    pub(crate) count: NodeCount,
     nodes: Box<[NodeSlot]>,
-    ordered: NodeSet,
-    pushing: NodeSet,
+    /// The nodes that keep the order of calls.
+    pub(crate) ordered: NodeSet,
+    /// Those of them that push as well.
+    pub(crate) pushing: NodeSet,
     /// Two nodes are one server. So that a lock that is won looks at no node again.
     has_twins: AtomicBool,
     /// Comparisons are one after the other, so that the last one has seen every server.
@@ -89,10 +91,6 @@ impl Nodes {
         Ok(Self { count, nodes: nodes.into(), ordered, pushing, has_twins, comparison, groups })
     }
 
-    pub(crate) const fn count(&self) -> NodeCount {
-        self.count
-    }
-
     pub(crate) fn name(&self, id: NodeId) -> &Arc<str> {
         &self.nodes[id.index()].name
     }
@@ -117,19 +115,9 @@ impl Nodes {
         })
     }
 
-    /// The nodes that keep the order of calls.
-    pub(crate) const fn ordered(&self) -> NodeSet {
-        self.ordered
-    }
-
     /// Whether every node keeps the order of calls. One that does not makes all of it a pool.
     pub(crate) const fn all_ordered(&self) -> bool {
         self.ordered.len() == self.count.get()
-    }
-
-    /// Those of them that push as well.
-    pub(crate) const fn pushing(&self) -> NodeSet {
-        self.pushing
     }
 
     /// The first node that lacks `capabilities`.
@@ -280,8 +268,7 @@ impl Nodes {
 
     /// The failure of a request that made no round.
     pub(crate) fn none_asked(&self) -> QuorumFailure {
-        let answer = |node: &NodeSlot| NodeAnswer::new(Arc::clone(&node.name), Answer::NotAsked);
-        QuorumFailure::new(self.nodes.iter().map(answer), Duration::ZERO)
+        self.failure(&vec![RoundVote::NotAsked; self.nodes.len()], Duration::ZERO)
     }
 
     /// What each node answered in a round. No votes: no node was asked.

@@ -102,7 +102,8 @@ pub(crate) struct Effects<A: Actor> {
     /// Something has changed for which tasks may wait.
     pub(crate) is_changed: bool,
     wakers: Wakers,
-    pub(crate) wake: Wake,
+    /// A later one makes an earlier one out of date: the timekeeper looks at all that is due.
+    wake: Option<Wake>,
     /// Dropped, it is handed over.
     pub(crate) handed_over: A::HandedOver,
     events: Vec<Event<A>>,
@@ -221,7 +222,8 @@ impl<A: Actor> Room<A> {
             && self.served.is_none_or(|served| due < served)
         {
             self.served = Some(due);
-            effects.wake.merge(shell.cluster().attempts.serve(shell.slot, due));
+            let wake = shell.cluster().attempts.serve(shell.slot, due);
+            effects.wake = wake.or(effects.wake.take());
         }
     }
 }
@@ -244,7 +246,8 @@ impl<A: Actor> LateState for Room<A> {
         if let Input::Reply(tag, settled) = &mut input {
             // Not where it was answered: that can be inside `begin`, under the lock.
             let await_back = std::mem::take(&mut settled.await_back);
-            effects.wake.merge(shell.cluster().attempts.tell_back(tag.node, await_back));
+            let wake = shell.cluster().attempts.tell_back(tag.node, await_back);
+            effects.wake = wake.or(effects.wake.take());
         }
         self.actor.handle(shell, input, now, effects);
         self.apply(shell, now, effects);

@@ -120,7 +120,7 @@ type Remainder = Vec<(NodeId, Option<Answer>)>;
 
 fn look(cluster: &Cluster, silent: Duration, now: Instant) -> Remainder {
     let open = cluster.attempts.open().into_iter();
-    let open = open.fold(NodeSet::default(), |open, entry| open.union(entry.open_nodes()));
+    let open: NodeSet = open.flat_map(|entry| entry.open_nodes().iter()).collect();
     let why = |node| cluster.nodes.health(node).cannot_release(silent, now);
     open.iter().map(|node| (node, why(node))).collect()
 }
@@ -132,7 +132,7 @@ fn answers(why: Option<&Answer>) -> bool {
 
 fn report(cluster: &Cluster, remainder: Remainder, now: Instant) -> CloseReport {
     let (nodes, mut is_late) = (&cluster.nodes, false);
-    let left = nodes.count().ids().filter_map(|node| {
+    let left = nodes.count.ids().filter_map(|node| {
         let why = match remainder.iter().find(|(at, _)| *at == node) {
             Some((_, why)) => {
                 is_late |= answers(why.as_ref());

@@ -86,7 +86,7 @@ async fn mark(cluster: &Arc<Cluster>, claim: &Claim, ran: &Range<Duration>) {
     let (nodes, needed) = (&cluster.nodes, Capabilities::ORDERED | Capabilities::REVOKE);
     let of = [Holder::new(claim.token().as_bytes())];
     let how = &Revoke::replace(claim.token().mark(ran)).of(of);
-    let ids = nodes.count().ids().filter(|id| nodes.can(*id, needed));
+    let ids = nodes.count.ids().filter(|id| nodes.can(*id, needed));
     let keys = || claim.keys().iter().filter(|_| claim.mode() == Mode::Exclusive);
     let revoke = |id, key: &Key| {
         let revoke = Operation::Revoke { key: key.clone(), how: how.clone() };

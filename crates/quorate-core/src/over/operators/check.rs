@@ -225,10 +225,10 @@ impl CheckRequest {
 
     /// Asks all nodes at once. No task is spawned.
     async fn check(self) -> Check {
-        let reports = self.manager.cluster().nodes.count().ids().map(|id| self.report(id));
+        let reports = self.manager.cluster().nodes.count.ids().map(|id| self.report(id));
         let mut reports = join_all(reports).await;
         let nodes = &self.manager.cluster().nodes;
-        for (report, id) in reports.iter_mut().zip(nodes.count().ids()) {
+        for (report, id) in reports.iter_mut().zip(nodes.count.ids()) {
             let twin = nodes.twin(id).map(|other| Problem::SameServer { other: Arc::clone(other) });
             report.problems.extend(twin);
         }

@@ -29,7 +29,7 @@ impl LockManager {
     pub fn readiness(&self) -> Readiness {
         let (cluster, now) = (self.cluster(), self.cluster().now());
         let (nodes, node_timeout) = (&cluster.nodes, cluster.config.default_node_timeout());
-        let known = nodes.count().ids().map(|id| {
+        let known = nodes.count.ids().map(|id| {
             let health = nodes.health(id);
             NodeReadiness {
                 name: Arc::clone(nodes.name(id)),
@@ -38,7 +38,7 @@ impl LockManager {
                 failure: health.failure(node_timeout, now),
             }
         });
-        Readiness { nodes: known.collect(), needed: nodes.count().quorum() }
+        Readiness { nodes: known.collect(), needed: nodes.count.quorum() }
     }
 }
 

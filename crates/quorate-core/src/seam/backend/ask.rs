@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use super::error::BackendError;
 use super::operation::{CallReply, CallResult, Operation};
 use super::options::Reply;
 use crate::algorithm::quorum::NodeId;
+use crate::seam::runtime::lock;
 
 /// The answer to a call that was made with [`ask`]. Dropping it gives the call up.
 ///
@@ -130,24 +131,20 @@ impl fmt::Debug for Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         self.ask.is_given_up.store(true, Ordering::SeqCst);
-        let waker = self.ask.lock().waker.take();
+        let waker = lock(&self.ask.state).waker.take();
         drop(waker);
         self.ask.gives_up.notify(usize::MAX);
     }
 }
 
 impl Ask {
-    fn lock(&self) -> MutexGuard<'_, AskState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ready with what `look` finds. Else a change wakes the task.
     fn poll<T>(
         &self,
         context: &Context<'_>,
         look: impl FnOnce(&mut AskState) -> Option<T>,
     ) -> Poll<T> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(found) = look(&mut state) {
             return Poll::Ready(found);
         }
@@ -158,7 +155,7 @@ impl Ask {
     }
 
     fn change(&self, change: impl FnOnce(&mut AskState)) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         change(&mut state);
         let waker = state.waker.take();
         drop(state);

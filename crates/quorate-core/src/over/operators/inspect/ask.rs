@@ -49,7 +49,7 @@ impl LockManager {
     /// until the last answer.
     pub(crate) async fn ask_all(&self, operation: &Operation) -> Inspection {
         let cluster = self.cluster();
-        let answers = cluster.nodes.count().ids().map(|id| async move {
+        let answers = cluster.nodes.count.ids().map(|id| async move {
             (id, cluster.question(id, operation.clone()).await, cluster.now())
         });
         let answers = join_all(answers).await;
