@@ -14,8 +14,6 @@ use std::time::Instant;
 use futures_util::FutureExt as _;
 use futures_util::future::{Either, select};
 
-#[cfg(any(feature = "smol", feature = "tokio"))]
-mod resume;
 #[cfg(feature = "smol")]
 mod smol;
 mod suspend;

@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use smol::Timer;
 
-use super::resume::SLEEPS;
-use super::suspend::time_suspended;
+use super::suspend::{sleep_in_steps, time_suspended};
 use super::{BoxFuture, EntropyError, Runtime, os_random};
 
 /// A [`Runtime`] on smol's global executor and timers.
@@ -43,7 +42,7 @@ impl Runtime for SmolRuntime {
     }
 
     fn long_sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        Box::pin(SLEEPS.sleep(*self, deadline))
+        Box::pin(sleep_in_steps(*self, deadline))
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {

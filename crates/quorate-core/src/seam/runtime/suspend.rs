@@ -17,6 +17,23 @@ pub fn time_suspended() -> Duration {
     return Duration::ZERO;
 }
 
+/// Sleeps until `deadline`, in steps: timers stand still while the machine is suspended, and clocks
+/// do not. So it ends at most one step after a suspend (T4).
+#[cfg(any(feature = "smol", feature = "tokio"))]
+pub(super) async fn sleep_in_steps(runtime: impl super::Runtime, deadline: std::time::Instant) {
+    /// Elsewhere the time suspended is unknown.
+    const STEP: Duration =
+        if cfg!(target_os = "linux") { Duration::from_millis(500) } else { Duration::MAX };
+    loop {
+        let now = runtime.now();
+        let left = deadline.saturating_duration_since(now);
+        if left.is_zero() {
+            return;
+        }
+        runtime.sleep_until(now + left.min(STEP)).await;
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use std::sync::OnceLock;
