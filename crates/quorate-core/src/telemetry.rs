@@ -128,8 +128,11 @@ use crate::algorithm::group::{Listed, names};
 use crate::resource::{Key, Label};
 use crate::seam::backend::BackendError;
 
-/// Emits an event, with the feature `tracing`.
+/// Emits an event, with the feature `tracing`: of a lock with its keys, and with times of it.
 macro_rules! event {
+    ($level:ident, $keys:ident [$($time:ident),*], $($fields:tt)+) => {
+        event!($level, keys = %Keys($keys), $($time = %Short($time),)* $($fields)+)
+    };
     ($level:ident, $($fields:tt)+) => {
         #[cfg(feature = "tracing")]
         contain_panic(|| tracing::$level!(target: TARGET, $($fields)+));
@@ -169,7 +172,7 @@ pub(crate) fn in_lock_span<F: Future>(
 
 /// A request got its lock.
 pub(crate) fn acquired(keys: &[Key], waited: Duration, left: Duration) {
-    event!(debug, keys = %Keys(keys), waited = %Short(waited), left = %Short(left), "acquired");
+    event!(debug, keys [waited, left], "acquired");
     record!(count(ACQUIRED), time(WAIT, waited));
 }
 
@@ -180,7 +183,7 @@ pub(crate) fn not_acquired(
     reason: &'static str,
     error: &dyn Display,
 ) {
-    event!(debug, keys = %Keys(keys), waited = %Short(waited), reason, %error, "not acquired");
+    event!(debug, keys [waited], reason, %error, "not acquired");
     record!(count_by(NOT_ACQUIRED, "reason", reason));
 }
 
@@ -197,39 +200,32 @@ pub(crate) fn round_lost(
 
 /// A detached lock was adopted.
 pub(crate) fn adopted(keys: &[Key], waited: Duration, left: Duration) {
-    event!(debug, keys = %Keys(keys), waited = %Short(waited), left = %Short(left), "adopted");
+    event!(debug, keys [waited, left], "adopted");
     record!(count_by(ADOPTIONS, "outcome", "adopted"));
 }
 
 /// A detached lock could not be adopted.
 pub(crate) fn not_adopted(keys: &[Key], waited: Duration, error: &dyn Display) {
-    event!(debug, keys = %Keys(keys), waited = %Short(waited), %error, "not adopted");
+    event!(debug, keys [waited], %error, "not adopted");
     record!(count_by(ADOPTIONS, "outcome", "failed"));
 }
 
 /// An extension succeeded.
 pub(crate) fn extended(keys: &[Key], took: Duration, left: Duration) {
-    event!(debug, keys = %Keys(keys), took = %Short(took), left = %Short(left), "extended");
+    event!(debug, keys [took, left], "extended");
     record!(count_by(EXTENSIONS, "outcome", "extended"));
 }
 
 /// An extension failed; `left` is what the lease still has.
 pub(crate) fn not_extended(keys: &[Key], took: Duration, left: Duration, failure: &dyn Display) {
-    event!(
-        debug,
-        keys = %Keys(keys),
-        took = %Short(took),
-        left = %Short(left),
-        %failure,
-        "not extended"
-    );
+    event!(debug, keys [took, left], %failure, "not extended");
     record!(count_by(EXTENSIONS, "outcome", "failed"));
 }
 
 /// The votes of an extension that failed came late, and moved the end of the lease on. Once for
 /// each.
 pub(crate) fn extended_late(keys: &[Key], left: Duration) {
-    event!(debug, keys = %Keys(keys), left = %Short(left), "extended late");
+    event!(debug, keys[left], "extended late");
 }
 
 /// A lease ended before its holder released it. Once for each lease.
@@ -240,13 +236,7 @@ pub(crate) fn lost(keys: &[Key], reason: &'static str, held: Duration, error: &d
 
 /// A lock was revoked while its lease is valid for the time `left`.
 pub(crate) fn revoked(keys: &[Key], by: Option<&Label>, left: Duration) {
-    event!(
-        info,
-        keys = %Keys(keys),
-        by = by.map(tracing::field::display),
-        left = %Short(left),
-        "revoked"
-    );
+    event!(info, keys [], by = by.map(tracing::field::display), left = %Short(left), "revoked");
 }
 
 /// A release was decided, or left to the background: then `took` is `None`.
@@ -280,7 +270,7 @@ pub(crate) fn released(
 
 /// A lease was detached.
 pub(crate) fn detached(keys: &[Key], held: Duration) {
-    event!(debug, keys = %Keys(keys), held = %Short(held), "detached");
+    event!(debug, keys[held], "detached");
     record!(time(HOLD, held));
 }
 
@@ -288,8 +278,7 @@ pub(crate) fn detached(keys: &[Key], held: Duration) {
 pub(crate) fn kept(keys: &[Key], held: Duration, lacking: &[&str]) {
     event!(
         debug,
-        keys = %Keys(keys),
-        held = %Short(held),
+        keys[held],
         lacking = (!lacking.is_empty()).then(|| tracing::field::display(lacking.join(", "))),
         "kept"
     );
@@ -298,12 +287,12 @@ pub(crate) fn kept(keys: &[Key], held: Duration, lacking: &[&str]) {
 
 /// A lock was to stay on the nodes, and no quorum keeps it.
 pub(crate) fn not_kept(keys: &[Key], error: &dyn Display) {
-    event!(warn, keys = %Keys(keys), %error, "not kept");
+    event!(warn, keys [], %error, "not kept");
 }
 
 /// A process that leads whenever it can cannot acquire the lock, and tries again after `pause`.
 pub(crate) fn not_leading(keys: &[Key], pause: Duration, error: &dyn Display) {
-    event!(warn, keys = %Keys(keys), pause = %Short(pause), %error, "not leading");
+    event!(warn, keys [pause], %error, "not leading");
 }
 
 /// The process did not run for the time `late`, or for longer.
@@ -319,13 +308,13 @@ pub(crate) fn held(is_held: bool) {
 
 /// The manager was closed and ended a lease.
 pub(crate) fn closed(keys: &[Key], held: Duration) {
-    event!(debug, keys = %Keys(keys), held = %Short(held), "closed");
+    event!(debug, keys[held], "closed");
     record!(count_by(LOST, "reason", "closed"), time(HOLD, held));
 }
 
 /// The background work of an attempt ended; `unanswered` nodes did not answer until then.
 pub(crate) fn cleaned_up(keys: &[Key], took: Duration, unanswered: usize) {
-    event!(debug, keys = %Keys(keys), took = %Short(took), unanswered, "cleaned up");
+    event!(debug, keys[took], unanswered, "cleaned up");
     record!(time(CLEANUP, took));
 }
 
