@@ -43,6 +43,9 @@ use crate::turns::tickets::{Ticket, Turn};
 pub(crate) use self::callers::{NotWon, settings};
 pub(crate) use self::end::PublishedEnd;
 
+/// What is decided about a token.
+pub(crate) type Machine = AttemptMachine<BackendError, Option<Holder>>;
+
 /// One token over all nodes, from its first acquire to its last release.
 pub(crate) type Attempt = Shell<State>;
 
@@ -66,7 +69,7 @@ pub(crate) struct Unlocked {
 
 /// The machine of an attempt, which remembers what it has decided, and what its shell adds to that.
 pub(crate) struct State {
-    machine: AttemptMachine<BackendError, Option<Holder>>,
+    machine: Machine,
     /// The results that have been told.
     told: Results,
     /// The request has heard of the first round and has the lock, or it or the guard is gone.

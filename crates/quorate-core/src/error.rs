@@ -55,6 +55,40 @@ debug_as_display!(
     WithError
 );
 
+/// The keys of the lock that an error is about, and what its nodes answered: some of its variants
+/// have a part that knows both.
+macro_rules! about_a_lock {
+    ($($error:ident: $($variant:ident)|+),+) => {$(
+        #[allow(unreachable_patterns, reason = "some errors are always about a lock")]
+        impl $error {
+            /// The keys of the lock; empty where the error is about no lock.
+            #[must_use]
+            pub fn names(&self) -> &[Key] {
+                match self {
+                    $(Self::$variant(part) => part.names(),)+
+                    _ => &[],
+                }
+            }
+
+            /// What each node answered, where nodes were asked.
+            #[must_use]
+            pub const fn failure(&self) -> Option<&QuorumFailure> {
+                match self {
+                    $(Self::$variant(part) => part.failure(),)+
+                    _ => None,
+                }
+            }
+        }
+    )+};
+}
+
+about_a_lock!(
+    ExtendError: Lost | NoQuorum,
+    ReleaseError: Lost | Unconfirmed,
+    AdoptError: Lost | NoQuorum,
+    WithError: Lock | Lost
+);
+
 /// How the lease ended, if an error says or comes from that a lock was lost.
 ///
 /// Looks through the [sources](Error::source) of an error, also of one that was wrapped by other
@@ -317,28 +351,6 @@ pub enum ExtendError {
     Ttl(#[from] InvalidTtl),
 }
 
-impl ExtendError {
-    /// The keys of the lock; empty where the error is about no lock.
-    #[must_use]
-    pub fn names(&self) -> &[Key] {
-        match self {
-            Self::NoQuorum(failure) => failure.names(),
-            Self::Lost(lost) => lost.names(),
-            Self::Ttl(_) => &[],
-        }
-    }
-
-    /// What each node answered, where nodes were asked.
-    #[must_use]
-    pub const fn failure(&self) -> Option<&QuorumFailure> {
-        match self {
-            Self::NoQuorum(failure) => Some(failure),
-            Self::Lost(lost) => lost.failure(),
-            Self::Ttl(_) => None,
-        }
-    }
-}
-
 /// Why a lease has ended. Each variant has the keys of the lock: see [`names`](Self::names).
 ///
 /// It is a [source](Error::source) of [`ExtendError`], [`ReleaseError`], [`Stopped`] and
@@ -445,29 +457,11 @@ impl ReleaseError {
         }
     }
 
-    /// The keys of the lock.
-    #[must_use]
-    pub fn names(&self) -> &[Key] {
-        match self {
-            Self::Unconfirmed(failure) => failure.names(),
-            Self::Lost(lost) => lost.names(),
-        }
-    }
-
     /// Whether the lease had ended before its release. After a close that is so even if the keys
     /// were still there.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         matches!(self, Self::Lost(_))
-    }
-
-    /// What each node answered, where nodes were asked.
-    #[must_use]
-    pub const fn failure(&self) -> Option<&QuorumFailure> {
-        match self {
-            Self::Unconfirmed(failure) => Some(failure),
-            Self::Lost(lost) => lost.failure(),
-        }
     }
 }
 
@@ -496,21 +490,4 @@ pub enum AdoptError {
     /// The manager is drained or closed. [`closed()`] finds it.
     #[error("the lock manager is closed")]
     Closed(#[from] Closed),
-}
-
-impl AdoptError {
-    /// The keys of the lock; empty where the error is about no lock.
-    #[must_use]
-    pub fn names(&self) -> &[Key] {
-        self.failure().map(QuorumFailure::names).unwrap_or_default()
-    }
-
-    /// What each node answered, where nodes were asked.
-    #[must_use]
-    pub const fn failure(&self) -> Option<&QuorumFailure> {
-        match self {
-            Self::Lost(failure) | Self::NoQuorum(failure) => Some(failure),
-            _ => None,
-        }
-    }
 }

@@ -279,35 +279,24 @@ impl<const N: usize> IntoResources for &[u8; N] {
     }
 }
 
-impl<T: IntoResource + Clone> IntoResources for &Vec<T> {
-    fn into_resources(self) -> Result<Resources, InvalidResource> {
-        self.as_slice().into_resources()
-    }
+macro_rules! lists {
+    ($([$($bounds:tt)+] |$names:ident: $type:ty| $each:expr),+) => {$(
+        impl<$($bounds)+> IntoResources for $type {
+            fn into_resources(self) -> Result<Resources, InvalidResource> {
+                let $names = self;
+                distinct($each)
+            }
+        }
+    )+};
 }
 
-impl<T: IntoResource + Clone, const N: usize> IntoResources for &[T; N] {
-    fn into_resources(self) -> Result<Resources, InvalidResource> {
-        self.as_slice().into_resources()
-    }
-}
-
-impl<T: IntoResource> IntoResources for Vec<T> {
-    fn into_resources(self) -> Result<Resources, InvalidResource> {
-        distinct(self)
-    }
-}
-
-impl<T: IntoResource, const N: usize> IntoResources for [T; N] {
-    fn into_resources(self) -> Result<Resources, InvalidResource> {
-        distinct(self)
-    }
-}
-
-impl<T: IntoResource + Clone> IntoResources for &[T] {
-    fn into_resources(self) -> Result<Resources, InvalidResource> {
-        distinct(self.iter().cloned())
-    }
-}
+lists!(
+    [T: IntoResource] |names: Vec<T>| names,
+    [T: IntoResource, const N: usize] |names: [T; N]| names,
+    [T: IntoResource + Clone] |names: &[T]| names.iter().cloned(),
+    [T: IntoResource + Clone] |names: &Vec<T>| names.iter().cloned(),
+    [T: IntoResource + Clone, const N: usize] |names: &[T; N]| names.iter().cloned()
+);
 
 impl IntoResources for Resources {
     fn into_resources(self) -> Result<Resources, InvalidResource> {

@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{Attempt, Effects, Renewing, State};
-use crate::algorithm::attempt::{AttemptMachine, End, NodeSet, Results, RoundId};
+use super::{Attempt, Effects, Machine, Renewing, State};
+use crate::algorithm::attempt::{End, NodeSet, Results, RoundId};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::error::QuorumFailure;
-use crate::seam::backend::{BackendError, Holder};
 use crate::telemetry;
 use crate::turns::tickets::Turn;
 
 impl State {
-    pub(super) fn new(machine: AttemptMachine<BackendError, Option<Holder>>, turn: Turn) -> Self {
+    pub(super) fn new(machine: Machine, turn: Turn) -> Self {
         Self {
             machine,
             told: Results::default(),

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{Attempt, Command, PublishedEnd, State, Unlocked};
-use crate::algorithm::attempt::{AttemptMachine, End, Loss, NodeSet, Released, RoundId, Settings};
+use super::{Attempt, Command, Machine, PublishedEnd, State, Unlocked};
+use crate::algorithm::attempt::{End, Loss, NodeSet, Released, RoundId, Settings};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::lease::{Ttl, saturating_add};
 use crate::cluster::Cluster;
@@ -41,33 +41,21 @@ impl Attempt {
         turn: Turn,
         now: Instant,
     ) -> Option<Arc<Self>> {
-        let machine = AttemptMachine::new(settings, now);
+        let machine = Machine::new(settings, now);
         Self::register(manager, claim, acquire, State::new(machine, turn), now)
     }
 
-    /// Begins to extend on all nodes what another process has detached. After a failure nothing is
-    /// released.
-    pub(crate) fn adopt(
+    /// Begins what is done with a lock that another process has detached: its keys are extended on
+    /// all nodes, or released. `None` once the manager is closed.
+    pub(crate) fn of_record(
         manager: &Arc<ManagerState>,
         claim: Claim,
         token: Option<FencingToken>,
-        hold_limit: Option<Duration>,
+        begin: fn(Settings, Option<FencingToken>, Instant) -> Machine,
     ) -> Option<Arc<Self>> {
         let (mut settings, now) = (settings(&manager.cluster, &claim), manager.cluster.now());
-        settings.hold_limit = hold_limit;
-        let state = State::new(AttemptMachine::adopt(settings, token, now), Turn::default());
-        Self::register(manager, claim, AcquireOptions::default(), state, now)
-    }
-
-    /// Releases a lock that another process detached. `None` once the manager is closed.
-    pub(crate) fn release_detached(
-        manager: &Arc<ManagerState>,
-        claim: Claim,
-        token: Option<FencingToken>,
-    ) -> Option<Arc<Self>> {
-        let (settings, now) = (settings(&manager.cluster, &claim), manager.cluster.now());
-        let machine = AttemptMachine::release_detached(settings, token, now);
-        let state = State::new(machine, Turn::default());
+        settings.hold_limit = manager.cluster.config.hold_limit;
+        let state = State::new(begin(settings, token, now), Turn::default());
         Self::register(manager, claim, AcquireOptions::default(), state, now)
     }
 

@@ -62,6 +62,11 @@ impl QuorumFailure {
         self
     }
 
+    /// As of an error that has one.
+    pub(super) const fn failure(&self) -> Option<&Self> {
+        Some(self)
+    }
+
     /// A reader gave way to this writer. `label`: of a writer of this manager, if it has one.
     pub(crate) fn behind(self, writer: Writer, label: Option<Label>) -> Self {
         Self { writer: Some((writer, label)), ..self }

@@ -17,6 +17,16 @@ pub struct Stopped {
     pub reason: LeaseEnd,
 }
 
+impl Stopped {
+    pub(super) fn names(&self) -> &[Key] {
+        self.reason.names()
+    }
+
+    pub(super) const fn failure(&self) -> Option<&QuorumFailure> {
+        self.reason.failure()
+    }
+}
+
 /// Why work under a lock did not end as it should. See [`with`](crate::LockManager::with).
 ///
 /// Where the work returns a `Result`, `.await??` passes on its error as well.
@@ -54,23 +64,5 @@ impl WithError {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::Lock(error) if error.is_permanent())
-    }
-
-    /// What each node answered, where nodes were asked.
-    #[must_use]
-    pub const fn failure(&self) -> Option<&QuorumFailure> {
-        match self {
-            Self::Lock(error) => error.failure(),
-            Self::Lost(stopped) => stopped.reason.failure(),
-        }
-    }
-
-    /// The keys of the lock; empty where the error is about no lock.
-    #[must_use]
-    pub fn names(&self) -> &[Key] {
-        match self {
-            Self::Lock(error) => error.names(),
-            Self::Lost(stopped) => stopped.reason.names(),
-        }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::attempt::Loss;
-use crate::attempt::Attempt;
 use crate::attempt::lease::Lease;
+use crate::attempt::{Attempt, Machine};
 use crate::error::{AdoptError, Closed, InvalidRequest, LeaseEnd, ReleaseError};
 use crate::manager::detached::DetachedLock;
 use crate::manager::guard::LockGuard;
@@ -41,8 +41,8 @@ async fn try_adopt(
     {
         return Err(InvalidRequest::Readers { node: node.to_string() }.into());
     }
-    let (claim, limit) = (record.claim().with_ttl(ttl), cluster.config.hold_limit);
-    let attempt = Attempt::adopt(manager, claim, record.fencing_token(), limit);
+    let (claim, token) = (record.claim().with_ttl(ttl), record.fencing_token());
+    let attempt = Attempt::of_record(manager, claim, token, Machine::adopt);
     let attempt = attempt.ok_or(Closed)?;
     let mut adopting = Adopting(Some(Arc::clone(&attempt)));
     let result = attempt.first().await;
@@ -70,7 +70,7 @@ pub(super) async fn release(
 ) -> Result<(), ReleaseError> {
     let start = manager.cluster.now();
     let (claim, token) = (record.claim().clone(), record.fencing_token());
-    let result = match Attempt::release_detached(manager, claim, token) {
+    let result = match Attempt::of_record(manager, claim, token, Machine::release_detached) {
         Some(attempt) => attempt.released().await,
         None => Err(ReleaseError::Lost(LeaseEnd::Closed(record.keys().into()))),
     };
