@@ -23,7 +23,7 @@ use crate::manager::detached::DetachedLock;
 use crate::manager::guard::LockGuard;
 use crate::manager::request::LockRequest;
 use crate::resource::{IntoResources, InvalidResource, Resources};
-use crate::seam::backend::LockBackend;
+use crate::seam::backend::{LockBackend, Mode};
 use crate::turns::ManagerState;
 
 /// Acquires locks on a fixed set of nodes. Cheap to clone.
@@ -116,7 +116,7 @@ impl LockManager {
     ///
     /// Dropping the request's future releases in the background what was acquired.
     pub fn read(&self, resources: impl IntoResources) -> LockRequest {
-        self.request(resources.into_resources()).shared()
+        self.lock(resources).set(|settings| settings.mode = Mode::Shared)
     }
 
     /// A request for names that may be invalid.

@@ -97,7 +97,6 @@ impl<'a> Rounds<'a> {
 
     /// Takes the tickets of all keys, one after the other in sorted order.
     pub(super) async fn take_tickets(&mut self) -> Result<(), LockError> {
-        self.turn = Turn::with_capacity(self.request.keys.len());
         for key in &*self.request.keys {
             let ticket = self.take_ticket(key).await?;
             if !self.turn.is_empty() {

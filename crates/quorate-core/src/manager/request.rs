@@ -182,9 +182,9 @@ impl LockRequest {
         self
     }
 
-    /// The same request as one of a reader.
-    pub(crate) const fn shared(mut self) -> Self {
-        self.settings.mode = Mode::Shared;
+    /// The same request with other settings.
+    pub(crate) fn set(mut self, change: impl FnOnce(&mut RequestSettings)) -> Self {
+        change(&mut self.settings);
         self
     }
 
@@ -192,28 +192,9 @@ impl LockRequest {
         self.settings.mode == Mode::Shared
     }
 
-    /// The same request for one of the names.
-    pub(crate) const fn of_any(mut self) -> Self {
-        self.settings.is_choice = true;
-        self
-    }
-
-    /// The same request for all of the names.
-    pub(crate) const fn of_all(mut self) -> Self {
-        self.settings.is_choice = false;
-        self
-    }
-
     /// How long it waits for a holder; `None` without a deadline.
     pub(crate) const fn wait_limit(&self) -> Option<Duration> {
         self.settings.wait_limit
-    }
-
-    /// The same request as one that waits without a deadline, but only while a quorum of nodes
-    /// replies.
-    pub(crate) const fn while_held(mut self) -> Self {
-        self.settings.needs_quorum = true;
-        self.wait_forever()
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {

@@ -44,7 +44,7 @@ impl LockManager {
     /// Dropping the request's future releases in the background what was acquired.
     pub fn lock_any(&self, resources: impl IntoIterator<Item = impl IntoResource>) -> LockRequest {
         let names = resources.into_iter().map(IntoResource::into_resource);
-        self.request(Resources::of_choice(names)).of_any()
+        self.request(Resources::of_choice(names)).set(|settings| settings.is_choice = true)
     }
 
     /// Acquires one of `count` permits: a lock on one of `NAME#1` to `NAME#count`.
@@ -75,7 +75,7 @@ impl LockManager {
             0 => Err(InvalidResource::NoPermits),
             _ => Resources::of_choice((1..=count).map(|number| of_number(&name, number))),
         });
-        self.request(names).of_any()
+        self.request(names).set(|settings| settings.is_choice = true)
     }
 }
 

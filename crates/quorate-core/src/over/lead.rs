@@ -95,8 +95,10 @@ impl LockRequest {
         self,
         mut begin: impl FnMut(&LockGuard) -> Result<F, LockError>,
     ) -> Result<Option<F::Output>, LockError> {
-        let mut leading = Leading::new(self);
-        while let Some(guard) = leading.next_term().boxed().await? {
+        let request = self.set(|settings| settings.needs_quorum = true).wait_forever().auto_renew();
+        let mut has_led = false;
+        while let Some(guard) = next_term(&request, has_led).boxed().await? {
+            has_led = true;
             let body = begin(&guard)?;
             match Lease::run_under([guard.lease()], body).await {
                 // A body that has returned is over, although its lease may be so too.
@@ -111,39 +113,24 @@ impl LockRequest {
     }
 }
 
-/// A process that leads whenever it can.
-struct Leading {
-    request: LockRequest,
-    has_led: bool,
-    /// How often it has failed to acquire since its last term.
-    failures: u32,
-}
-
-impl Leading {
-    fn new(request: LockRequest) -> Self {
-        Self { request: request.while_held().auto_renew(), has_led: false, failures: 0 }
-    }
-
-    /// Acquires the lock, however long that takes. `None` once the manager is drained or closed.
-    async fn next_term(&mut self) -> Result<Option<LockGuard>, LockError> {
-        loop {
-            let error = match self.request.clone().await {
-                Ok(guard) => {
-                    (self.has_led, self.failures) = (true, 0);
-                    return Ok(Some(guard));
-                }
-                Err(error) if error.is_closed() => return Ok(None),
-                Err(error) if error.is_permanent() && !self.has_led => return Err(error),
-                Err(error) => error,
-            };
-            let cluster = self.request.cluster();
-            let whole = FIRST_PAUSE.saturating_mul(1 << self.failures.min(5)).min(LONGEST_PAUSE);
-            let pause = whole / 2 + scale(whole / 2, cluster.random());
-            telemetry::not_leading(&self.request.keys(), pause, &error);
-            if cluster.attempts.unless_closed(cluster.sleep(pause)).await.is_none() {
-                return Ok(None);
-            }
-            self.failures = self.failures.saturating_add(1);
+/// Acquires the lock, however long that takes. `None` once the manager is drained or closed.
+/// `has_led`: it has had a term before, so that no error is lasting.
+async fn next_term(request: &LockRequest, has_led: bool) -> Result<Option<LockGuard>, LockError> {
+    let mut failures = 0_u32;
+    loop {
+        let error = match request.clone().await {
+            Ok(guard) => return Ok(Some(guard)),
+            Err(error) if error.is_closed() => return Ok(None),
+            Err(error) if error.is_permanent() && !has_led => return Err(error),
+            Err(error) => error,
+        };
+        let cluster = request.cluster();
+        let whole = FIRST_PAUSE.saturating_mul(1 << failures.min(5)).min(LONGEST_PAUSE);
+        let pause = whole / 2 + scale(whole / 2, cluster.random());
+        telemetry::not_leading(&request.keys(), pause, &error);
+        if cluster.attempts.unless_closed(cluster.sleep(pause)).await.is_none() {
+            return Ok(None);
         }
+        failures = failures.saturating_add(1);
     }
 }

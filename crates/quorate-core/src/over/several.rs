@@ -48,14 +48,15 @@ impl LockRequest {
             return Err(InvalidRequest::Shared { what: "several permits" }.into());
         }
         let permits = self.keys().len();
-        let part = self.auto_renew().of_any();
+        let part = self.auto_renew().set(|settings| settings.is_choice = true);
         let now = || part.cluster().now();
         let deadline = part.wait_limit().map(|limit| saturating_add(now(), limit));
         let in_time = |request: &Self| match deadline {
             Some(at) => request.clone().timeout(at.saturating_duration_since(now())),
             None => request.clone(),
         };
-        let around = part.clone().of_all().map_names(|name| match count {
+        let all = part.clone().set(|settings| settings.is_choice = false);
+        let around = all.map_names(|name| match count {
             _ if (1..=permits).contains(&count) => around(name),
             wanted => Err(InvalidResource::Several { wanted, permits }),
         });

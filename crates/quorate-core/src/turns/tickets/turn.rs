@@ -31,10 +31,6 @@ pub(crate) struct Turn {
 
 /// The request, between two attempts.
 impl Turn {
-    pub(crate) fn with_capacity(tickets: usize) -> Self {
-        Self { tickets: Vec::with_capacity(tickets), ..Self::default() }
-    }
-
     pub(crate) fn push(&mut self, ticket: Ticket) {
         self.tickets.push(ticket);
     }
