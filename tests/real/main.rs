@@ -17,7 +17,6 @@ mod every_future;
 mod examples;
 mod failover;
 mod far;
-mod faults;
 mod groups;
 mod guard;
 mod homes;

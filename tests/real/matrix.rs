@@ -6,8 +6,11 @@ use std::time::Duration;
 use quorate::error::{Answer, NodeAnswer, QuorumFailure};
 use quorate::{BackendErrorKind, LockError, LockManager};
 use quorate_tests::wait::{times, until, within_limit};
+use quorate_tests::{Nodes, RedisServer};
 
-use crate::client::{Client, LIMIT, Settings, on_tokio, unhurried};
+use crate::client::{
+    Client, LIMIT, Settings, all_have, nothing_is_left, on_tokio, unhurried, with_each_client,
+};
 
 mod fault;
 
@@ -220,4 +223,19 @@ impl Cell<'_> {
             let _ = anew.close(LIMIT).await;
         }
     }
+}
+
+/// The first lock must not pay for it.
+#[test]
+fn a_restart_while_idle_costs_no_lock() {
+    with_each_client(|client| async move {
+        let nodes = Nodes::start(3);
+        let manager = client.manager(&nodes);
+        let guard = manager.lock("r").await.unwrap();
+        all_have(&nodes, "r").await;
+        guard.release().await.unwrap();
+        nothing_is_left(&nodes).await;
+        nodes.iter().for_each(RedisServer::restart);
+        manager.lock("r").await.unwrap().release().await.unwrap();
+    });
 }

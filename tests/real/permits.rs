@@ -6,7 +6,7 @@ use quorate_tests::wait::LONG_TTL;
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::client::{Client, LIMIT, close_all, on_tokio};
-use crate::working::{end, go_on, share, start_each};
+use crate::working::share;
 
 const PERMITS: usize = 3;
 
@@ -21,19 +21,6 @@ fn name_of(guard: &LockGuard) -> String {
 #[test]
 fn s1_processes_share_permits_through_each_client() {
     share("permits");
-}
-
-#[test]
-fn s1_permits_go_round_while_a_node_is_dead() {
-    for client in Client::WITH_POOL {
-        let nodes = Nodes::start(3);
-        let processes = start_each("permits", &[client; 2], &nodes);
-        go_on(&processes);
-        nodes[0].pause();
-        go_on(&processes);
-        nodes[0].resume();
-        end("permits", processes, &nodes);
-    }
 }
 
 /// All permits are held. Each in turn is released, and the waiter has it.

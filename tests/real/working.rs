@@ -45,7 +45,7 @@ pub(crate) fn assert_right(name: &str, holds: &[Hold]) {
 }
 
 /// Waits until each process has had enough locks more.
-pub(crate) fn go_on(processes: &[Program]) {
+fn go_on(processes: &[Program]) {
     let count = |process| holds([process]).len();
     let before: Vec<usize> = processes.iter().map(count).collect();
     eventually("enough holds of each process", || {
@@ -54,7 +54,7 @@ pub(crate) fn go_on(processes: &[Program]) {
 }
 
 /// Ends processes, judges their holds, and looks for keys that they have left.
-pub(crate) fn end(name: &str, mut processes: Vec<Program>, nodes: &Nodes) {
+fn end(name: &str, mut processes: Vec<Program>, nodes: &Nodes) {
     processes.iter_mut().for_each(|process| drop(process.end()));
     assert_right(name, &holds(&processes));
     let is_left = |(_, key): &(usize, String)| !key.contains("quorate:fence");
