@@ -8,7 +8,7 @@ use std::process::Stdio;
 use quorate_tests::peer::Peer;
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::support::{Dir, LONG_PERIOD, Started, delete, quorate, run, take};
+use crate::support::{Dir, LONG_PERIOD, Started, UNTIL_GO, delete, quorate, run, take};
 use crate::terminal::ends;
 
 /// What happens while the command runs.
@@ -96,13 +96,17 @@ fn scenarios(errors: Errors) {
     let not_one = &["http://10.0.0.1".to_owned()][..];
     let wrong: Vec<_> = closed.iter().map(|at| at.replace("redis://", "redis://:no@")).collect();
 
+    // Of three nodes that fail for different reasons, two say that it will last, or one.
+    let [lasting, passing] =
+        [&*wrong[1], &*nowhere()].map(|second| [&*good[0], &*wrong[0], second].map(str::to_owned));
+
     let runs =
         |options: &str| format!("run {SHORT} {options} NAME -c 'echo started > started; {RUNS}'");
     let (plain, fenced) = (runs(""), runs("--fenced"));
     // Without --kill-after, a command under a short lease has time to stop as well.
     let short = plain.replace(SHORT, "--ttl 3s");
     let once = runs(&format!("--once-per {LONG_PERIOD}"));
-    let ends = "run --ttl 1h NAME -c 'echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done'";
+    let ends = &format!("run --ttl 1h NAME -c '{UNTIL_GO}'");
     let stop: Meanwhile<'_> = &|_| nodes[..2].iter().for_each(RedisServer::pause);
     let del: Meanwhile<'_> = &|name| delete(nodes, name);
     let free = |words: &'static str| {
@@ -160,6 +164,12 @@ fn scenarios(errors: Errors) {
         (closed, "run NAME -c 'echo ran >> ran'", None, 78, "NOAUTH"),
         (&wrong, "run NAME -c 'echo ran >> ran'", None, 78, "WRONGPASS"),
         (&wrong, "run --once-per 1h NAME -c 'echo ran >> ran'", None, 78, "WRONGPASS"),
+        (&lasting, "run --no-wait NAME -c 'echo ran >> ran'", None, 78, "WRONGPASS"),
+        (&passing, "run --no-wait NAME -c 'echo ran >> ran'", None, 69, "no quorum"),
+        (&lasting, "inspect NAME", None, 78, ""),
+        (&passing, "inspect NAME", None, 69, ""),
+        (&lasting, "free --yes NAME", None, 78, ""),
+        (&passing, "free --yes NAME", None, 69, ""),
         (twins, "run NAME -c 'echo ran >> ran'", None, 78, "are one server"),
         (twice, "run NAME -c 'echo ran >> ran'", None, 78, "is configured twice"),
         (not_one, "run NAME -c 'echo ran >> ran'", None, 78, "http://10.0.0.1"),

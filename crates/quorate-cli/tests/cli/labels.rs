@@ -5,15 +5,14 @@ use std::process::Command;
 use quorate_tests::Nodes;
 use serde_json::Value;
 
-use crate::support::{Dir, QUORATE, Started, run, start, with_nodes};
+use crate::support::{Dir, QUORATE, Started, UNTIL_GO, run, start, with_nodes};
 
 #[test]
 fn l1_a_label_deceives_nobody() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let addresses = &nodes.addresses();
     let label = "web-3\" on 3 of 3 nodes\u{202e} \u{2066}";
-    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
-    let mut holder = start(dir, addresses, &["run", "--label", label, "a", "-c", script]);
+    let mut holder = start(dir, addresses, &["run", "--label", label, "a", "-c", UNTIL_GO]);
     dir.wait_for("started");
     let escaped = r#""web-3\" on 3 of 3 nodes\u{202e} \u{2066}""#;
     let seen = run(dir, addresses, &["inspect", "a"]);

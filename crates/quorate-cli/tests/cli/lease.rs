@@ -5,8 +5,8 @@ use quorate_tests::{Nodes, RedisServer};
 use rustix::process::Signal;
 
 use crate::support::{
-    Dir, LONG_PERIOD, Started, delete, is_group_alive, pause_writes, pid, run, start, take,
-    unpause_writes, wait_for_a_waiter,
+    Dir, LONG_PERIOD, Started, UNTIL_GO, delete, is_group_alive, keys_left, pause_writes, pid, run,
+    start, take, unpause_writes, wait_for_a_waiter,
 };
 
 /// The safety margin of this ttl is 500 ms: so late may a busy machine kill the command.
@@ -223,7 +223,6 @@ fn a_renewal_that_fails_is_one_line() {
             assert_eq!(reply.text(), "OK");
         }
     };
-    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
     let is_warning = |line: &str| {
         line.starts_with("quorate: lock-")
             && line.contains(": a renewal has failed, and ")
@@ -232,7 +231,7 @@ fn a_renewal_that_fails_is_one_line() {
     };
     for (options, lines) in [(&[][..], 2), (&["-q"], 0)] {
         let (dir, name) = (&Dir::new(), format!("lock-{lines}"));
-        let words = ["run", "--ttl", "9s", "--kill-after", "100ms", &name, "-c", script];
+        let words = ["run", "--ttl", "9s", "--kill-after", "100ms", &name, "-c", UNTIL_GO];
         let mut started = start(dir, &nodes.addresses(), &[&words[..], options].concat());
         dir.wait_for("started");
         let mut seen = 0;
@@ -286,9 +285,7 @@ fn x5_a_release_that_no_quorum_confirms_is_one_line() {
     let nodes = &Nodes::start(3);
     for (options, lines) in [(&[][..], 1), (&["-q"], 0)] {
         let dir = &Dir::new();
-        let script =
-            "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
-        let words = [&["run", "--ttl", "1h", "lock", "-c", script][..], options].concat();
+        let words = [&["run", "--ttl", "1h", "lock", "-c", UNTIL_GO][..], options].concat();
         let mut started = start(dir, &nodes.addresses(), &words);
         dir.wait_for("started");
         nodes[..2].iter().for_each(RedisServer::pause);
@@ -321,4 +318,31 @@ fn x8_after_a_stop_of_both_the_command_is_killed() {
     first.signal(Signal::CONT);
     assert_eq!(first.done().code(), Some(79));
     assert!(!is_group_alive(group));
+}
+
+/// Two of three nodes run somebody's script, until the command has heard so.
+/// Rules C8, X5.
+#[test]
+fn the_end_of_a_command_releases_again_on_nodes_that_were_busy() {
+    let slow = RedisServer::builder().config("lua-time-limit", &["1"]);
+    let (nodes, dir) = (Nodes::start_with(3, &slow), &Dir::new());
+    let words = ["run", "--ttl", "1h", "lock", "-c", UNTIL_GO];
+    let mut started = start(dir, &nodes.addresses(), &words);
+    dir.wait_for("started");
+    eventually("each node has the lock", || nodes.iter().all(|node| node.get("lock").is_some()));
+    let is_busy = |node: &RedisServer| {
+        node.cli(&["GET", "lock"]).error().is_some_and(|error| error.starts_with("BUSY"))
+    };
+    std::thread::scope(|scope| {
+        for node in &nodes[..2] {
+            scope.spawn(|| node.connect().command(&["EVAL", "while true do end", "0"]).map(drop));
+        }
+        eventually("two nodes are busy", || nodes[..2].iter().all(is_busy));
+        dir.write("go", "");
+        eventually("the command has heard so", || started.err().contains("unconfirmed"));
+        nodes[..2].iter().for_each(|node| drop(node.cli(&["SCRIPT", "KILL"])));
+    });
+    let done = started.done();
+    assert_eq!(done.code(), Some(0), "{done:?}");
+    assert_eq!(keys_left(&nodes), [], "{done:?}");
 }

@@ -5,7 +5,6 @@
 mod addresses;
 mod codes;
 mod descriptors;
-mod far;
 mod free;
 mod group;
 mod inherited;
@@ -28,5 +27,4 @@ mod support;
 mod terminal;
 mod tls;
 mod typing;
-mod unlike;
 mod warnings;

@@ -4,7 +4,7 @@ use std::fs;
 
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer};
 
-use crate::support::{Dir, connects_again, run, start};
+use crate::support::{Dir, UNTIL_GO, connects_again, run, start};
 
 const PASSWORD: &str = "correct-horse";
 const WARNING: &str = "a password in --nodes";
@@ -19,8 +19,7 @@ fn a_password_and_a_token_are_printed_nowhere() {
     let broken = vec![format!("redis://ann:{PASSWORD}@127.0.0.1:99999")];
     dir.write("nodes", &right.join("\n"));
 
-    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
-    let words = ["run", "-v", "--fenced", "lock", "-c", script];
+    let words = ["run", "-v", "--fenced", "lock", "-c", UNTIL_GO];
     let mut started = start(dir, &right, &words);
     dir.wait_for("started");
     let value = nodes.iter().find_map(|node| node.get("lock")).unwrap();
@@ -83,8 +82,7 @@ fn addresses_are_read_again_when_a_login_was_refused() {
         }
     };
     write("old");
-    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
-    let words = ["--nodes-file", "nodes", "run", "--wait", "1h", "a", "-c", script];
+    let words = ["--nodes-file", "nodes", "run", "--wait", "1h", "a", "-c", UNTIL_GO];
     let mut started = start(dir, &[], &words);
     dir.wait_for("started");
     for [old, new] in [["old", "new"], ["new", "newer"]] {

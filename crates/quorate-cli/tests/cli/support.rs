@@ -17,6 +17,10 @@ pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
 /// A period that no test sees the end of.
 pub(crate) const LONG_PERIOD: &str = "1month";
 
+/// A script that says that it runs, and ends once there is a file `go`.
+pub(crate) const UNTIL_GO: &str =
+    "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
+
 /// A folder for the files of one command. When it is gone, scripts that loop while `here` exists end.
 #[derive(Debug)]
 pub(crate) struct Dir(PathBuf);

@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::support::{
-    Dir, delete, group_of, is_alive, keys_left, pid, quorate, run, start, take, wait_for_a_waiter,
+    Dir, UNTIL_GO, delete, group_of, is_alive, keys_left, pid, quorate, run, start, take,
+    wait_for_a_waiter,
 };
 
 /// The two ends of a terminal. It goes away with the first.
@@ -82,8 +83,7 @@ pub(crate) fn code(mut child: Child) -> Option<i32> {
 #[test]
 fn x9_a_line_on_a_terminal_says_who_holds_it_and_for_how_long() {
     let (nodes, dir, mut terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
-    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
-    let words = ["run", "--label", "web-3 \u{202e}nightly", "orders:42", "-c", script];
+    let words = ["run", "--label", "web-3 \u{202e}nightly", "orders:42", "-c", UNTIL_GO];
     let mut holder = start(dir, &nodes.addresses(), &words);
     dir.wait_for("started");
     // The same beside it, without a terminal.

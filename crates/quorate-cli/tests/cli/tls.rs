@@ -6,7 +6,9 @@ use std::process::Command;
 use quorate_tests::peer::Peer;
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer, TEST_CA};
 
-use crate::support::{Dir, Done, Started, ask, connects_again, quorate, run, run_until, start};
+use crate::support::{
+    Dir, Done, Started, UNTIL_GO, ask, connects_again, quorate, run, run_until, start,
+};
 
 /// The three files, as options or as variables.
 fn files(authority: &Authority, name: &str) -> [String; 3] {
@@ -58,8 +60,7 @@ fn certificates_are_read_again_when_one_was_refused() {
     let ca = before.ca();
     let options =
         ["--tls-ca", ca.to_str().unwrap(), "--tls-cert", "own.crt", "--tls-key", "own.key"];
-    let script = "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
-    let words = [&options[..], &["run", "--wait", "1h", "a", "-c", script]].concat();
+    let words = [&options[..], &["run", "--wait", "1h", "a", "-c", UNTIL_GO]].concat();
     let mut started = start(dir, &addresses, &words);
     dir.wait_for("started");
     copy(now);
@@ -142,41 +143,5 @@ fn options_for_tls_need_an_address_with_tls() {
     for mixed in [[plain.clone(), tls.clone()], [tls, plain]] {
         let done = run(dir, &mixed, &["--tls-ca", ca, "inspect", "a"]);
         assert_eq!(done.code(), Some(69), "{done:?}");
-    }
-}
-
-/// Over TCP, and over TLS with certificates for both sides: three groups, of which one has no server.
-#[test]
-fn the_primaries_of_sentinel_groups_are_nodes() {
-    let (authority, dir) = (&Authority::create(), &Dir::new());
-    let [ca, cert, key] = &files(authority, "client");
-    let open = || RedisServer::builder().tls_of(authority);
-    let primaries = Nodes::start_with(2, &open().user("locker", "on >s3rver ~* +@all"));
-    for is_tls in [false, true] {
-        let (scheme, host) = if is_tls { ("rediss", "localhost") } else { ("redis", "127.0.0.1") };
-        let groups = primaries.iter().map(|primary| {
-            let own = open().config("tls-replication", &[if is_tls { "yes" } else { "no" }]);
-            let port = |of: &RedisServer| if is_tls { of.tls_port() } else { of.port() };
-            let sentinel = own.user("default", "on >s3ntinel ~* +@all");
-            let sentinel = sentinel.sentinel_of("orders", port(primary)).start();
-            let (dead, port) = (Peer::nowhere(), port(&sentinel));
-            let address = format!(
-                "{scheme}+sentinel://locker:s3rver@{dead},{host}:{port}/orders?sentinel_password=s3ntinel"
-            );
-            (sentinel, address)
-        });
-        let (_sentinels, mut addresses): (Vec<_>, Vec<_>) = groups.unzip();
-        addresses.push(format!("{scheme}+sentinel://{}/orders", Peer::nowhere()));
-        let options = ["--tls-ca", ca, "--tls-cert", cert, "--tls-key", key];
-        let options = if is_tls { &options[..] } else { &[] };
-        let words =
-            ["run", "-v", "--wait", "1h", "--fenced", "a", "-c", "echo $QUORATE_FENCING_TOKEN"];
-        let done = run(dir, &addresses, &[options, &words].concat());
-        assert_eq!(done.code(), Some(0), "{done:?}");
-        assert!(done.out.trim().parse::<u64>().is_ok(), "{done:?}");
-        assert!(!done.err.contains("s3rver") && !done.err.contains("s3ntinel"), "{done:?}");
-        for primary in primaries.iter() {
-            assert_ne!(primary.info("cmdstat_role"), "", "the sentinel was asked, and the primary");
-        }
     }
 }
