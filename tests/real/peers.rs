@@ -7,7 +7,6 @@
 use std::error::Error as _;
 use std::net::{Shutdown, TcpListener};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use quorate_tests::peer::{Answer, Heard, Peer};
 use quorate_tests::wait::{until, within_limit};
 
 use crate::calls::{acquire, acquire_in_the_end, claim, kind, release, server_id};
-use crate::client::{Client, Settings, current_thread, on_tokio, with_each, with_each_client};
+use crate::client::{Client, Settings, current_thread, with_each, with_each_client};
 
 /// Many more than travel in one pipeline.
 const CALLS: usize = 1_000;
@@ -297,44 +296,4 @@ fn a6_debug_shows_neither_user_nor_password() {
         let shown = format!("{node:?} {node:#?}");
         assert!(!shown.contains("hunter2") && !shown.contains("ann"), "{client:?}: {shown}");
     }
-}
-
-/// Three servers that call themselves Redis 7, and reply nil to each `SET … GET`, refused or not.
-#[test]
-fn q4_a_nil_that_is_no_grant_makes_one_holder() {
-    on_tokio(async {
-        for client in Client::WITH_POOL {
-            let peers = ["a", "b", "c"].map(|name| {
-                let info = format!("redis_version:7.4.0\r\nrun_id:{name}\r\n");
-                let info = format!("${}\r\n{info}\r\n", info.len()).leak().as_bytes();
-                let is_held = AtomicBool::new(false);
-                Peer::with_handshake(move |command| {
-                    let has = |word: &str| command.words.iter().any(|found| found == word);
-                    let is_probe = command.words.iter().any(|it| it.starts_with("quorate:probe"));
-                    match command.name() {
-                        "INFO" => Answer::Say(info),
-                        "SET" if has("GET") => {
-                            is_held.fetch_or(!is_probe, Ordering::SeqCst);
-                            Answer::Say(b"_\r\n")
-                        }
-                        "SET" if !is_probe && is_held.swap(true, Ordering::SeqCst) => {
-                            Answer::Say(b"_\r\n")
-                        }
-                        "GET" => Answer::Say(b"$5\r\nother\r\n"),
-                        _ => Answer::Usual,
-                    }
-                })
-            });
-            let addresses = peers.each_ref().map(Peer::url);
-            let mut held = Vec::new();
-            for _ in 0..4 {
-                let manager = client.builder_of(&addresses).build().unwrap();
-                // An error is no lock: a node that the first one has not reached yet grants.
-                if let Ok(Some(guard)) = manager.try_lock("r").await {
-                    held.push((manager, guard));
-                }
-            }
-            assert_eq!(held.len(), 1, "{client:?}");
-        }
-    });
 }
