@@ -3,22 +3,20 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
-use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use quorate_core::error::OnceError;
-use quorate_core::runtime::{BoxFuture, EntropyError};
 use quorate_core::{
     ExtendError, LeaseEnd, LockError, LockGuard, LockManager, Period, Runtime, Stopped, WithError,
 };
-use quorate_memory::{Fault, MemoryNode, SimClient};
+use quorate_memory::{Fault, MemoryNode};
 
 use crate::telling::{of, told};
-use crate::world::{MS, Paused, SECOND, World, failing};
+use crate::world::{MS, Paused, SECOND, Wall, World, failing};
 
 mod marks;
 
@@ -34,41 +32,12 @@ fn lose(world: &World) {
     world.nodes[..2].iter().for_each(MemoryNode::flush);
 }
 
-/// A process with a wall clock of its own.
-#[derive(Clone, Debug)]
-struct Machine {
-    client: SimClient,
-    ahead: i64,
-}
-
-impl Runtime for Machine {
-    fn now(&self) -> Instant {
-        self.client.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        self.client.sleep_until(deadline)
-    }
-
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.client.spawn(task);
-    }
-
-    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
-        self.client.fill_random(bytes)
-    }
-
-    fn unix_micros(&self) -> u64 {
-        self.client.unix_micros().saturating_add_signed(self.ahead)
-    }
-}
-
-/// A machine whose wall clock is so many seconds ahead of the right time.
-fn machine(world: &World, ahead: i64) -> (LockManager, Machine) {
-    let client = world.sim.client(0);
-    let nodes: Vec<_> = world.nodes.iter().map(|node| node.seen_by(&client)).collect();
-    let machine = Machine { client, ahead: ahead * 1_000_000 };
-    (LockManager::builder(nodes).runtime(machine.clone()).build().unwrap(), machine)
+/// A process whose wall clock is so many seconds ahead of the right time.
+fn machine(world: &World, ahead: i64) -> (LockManager, Wall) {
+    let sim = world.sim.clone();
+    let micros = move || sim.unix_micros().saturating_add_signed(ahead * 1_000_000);
+    let wall = Wall::new(&world.sim, micros);
+    (world.builder().runtime(wall.clone()).build().unwrap(), wall)
 }
 
 /// When a body began and ended, and whether it succeeded.
@@ -217,34 +186,16 @@ fn o2_a_body_that_fails_or_panics_or_loses_its_lease_runs_again_in_the_same_peri
     }
 }
 
-/// By hand, with a wait: the waiter takes over after a crash, and gives up while the mark stays.
-#[test]
-fn o2_a_waiter_takes_over_after_a_crash_and_ends_as_done_while_the_mark_stays() {
-    for crashes in [true, false] {
-        let world = World::complete(3);
-        let (first, second) = (world.manager(), world.manager());
-        let guard = world.run(first.lock("job@7")).unwrap();
-        let waits = second.lock("job@7").timeout(MINUTE);
-        let ends = async {
-            world.sim.sleep(SECOND).await;
-            if crashes { forget(guard) } else { guard.keep(DAY).await.unwrap() }
-        };
-        let (waited, ()) = world.run(join(waits.into_future(), ends));
-        match waited {
-            Ok(_) => assert!(crashes),
-            Err(error) => assert!(error.is_held() && !crashes, "{error}"),
-        }
-    }
-}
-
 /// The process dies behind the work, before its mark. Then the ttl passes.
 /// Rule O2.
 #[test]
 fn o3_a_crash_between_the_work_and_the_mark_runs_the_work_again() {
     let (world, runs) = (World::complete(3), Arc::<AtomicU32>::default());
-    let (manager, machine) = machine(&world, 0);
+    let client = world.sim.client(0);
+    let nodes = world.nodes.iter().map(|node| node.seen_by(&client));
+    let manager = LockManager::builder(nodes).runtime(client.clone()).build().unwrap();
     let counted = Arc::clone(&runs);
-    machine.client.spawn(Box::pin(async move {
+    client.spawn(Box::pin(async move {
         let body = async |_| {
             counted.fetch_add(1, Ordering::Relaxed);
             pending::<Result<(), Infallible>>().await
@@ -253,7 +204,7 @@ fn o3_a_crash_between_the_work_and_the_mark_runs_the_work_again() {
     }));
     world.advance(30 * SECOND);
     assert!(!later_calls_run(&world, DAY), "it is being run");
-    machine.client.kill();
+    client.kill();
     world.advance(SECOND);
     assert!(!later_calls_run(&world, DAY), "the nodes still have the lock");
     world.advance(9 * SECOND);
@@ -321,8 +272,8 @@ fn o3_a_mark_that_is_not_set_is_released_for_a_minute_longer_than_the_ttl() {
 fn o4_a_period_is_named_by_the_wall_clock_of_each_machine() {
     let world = World::complete(3);
     let runs = |ahead: i64| {
-        let (manager, machine) = machine(&world, ahead);
-        let name = format!("job@{}", machine.unix_micros() / 86_400_000_000);
+        let (manager, wall) = machine(&world, ahead);
+        let name = format!("job@{}", wall.unix_micros() / 86_400_000_000);
         let ran = manager.once_per("job", DAY, async |lease| {
             assert_eq!(lease.keys()[0].to_string(), name);
             Ok::<_, ()>(())

@@ -1,5 +1,5 @@
 //! Readers and writers, and their order. `asking` is the answer of the gate, `gates` which gates are
-//! asked, `passing` is how many readers go before a
+//! asked, `passing` is that no reader goes before a
 //! writer that waits, `sets` what is at the nodes, and what a reader has.
 
 use std::sync::Arc;

@@ -203,23 +203,6 @@ fn the_longest_lease_ends_before_the_quarantine() {
 }
 
 #[test]
-fn a_strict_guard_takes_a_new_node_for_one_that_forgot_and_a_soft_one_asks_for_how_long_it_is_up() {
-    // Up for (seconds), and quarantined for so many more by the soft rule.
-    for (up, soft) in [(0, 61), (1, 60), (30, 31), (60, 1), (61, 0), (1_000, 0)] {
-        for guard in [RestartGuard::strict(MAX_TTL), RestartGuard::soft(MAX_TTL)] {
-            let world = World::complete(3);
-            world.advance(up * SECOND);
-            let manager = world.guarded(guard);
-            let rest = if guard.is_strict() { MAX_TTL } else { soft * SECOND };
-            match rest {
-                Duration::ZERO => world.lock_and_release(&manager),
-                rest => world.assert_quarantined_for(rest, up * SECOND, &manager, 3),
-            }
-        }
-    }
-}
-
-#[test]
 fn a_soft_guard_sees_restarts_and_old_data_but_not_a_flush() {
     let world = World::complete(1);
     world.advance(2 * MAX_TTL);

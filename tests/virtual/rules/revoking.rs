@@ -148,20 +148,6 @@ fn next_after(world: &World, guard: &LockGuard, deletes: bool) -> (Revocation, I
     (taken, guard.valid_until(), acquired)
 }
 
-#[test]
-fn v2_a_holder_that_renews_learns_of_the_revoke_at_its_next_renewal() {
-    let (world, guard) = World::complete(3).held();
-    guard.auto_renew();
-    world.advance(20 * SECOND);
-    let revoked_at = world.sim.now();
-    let (_, ended, acquired) = next_after(&world, &guard, false);
-    let lost = world.run(guard.lost());
-    assert!(matches!(lost, LeaseEnd::Revoked { by: None, .. }), "{lost}");
-    // A second for the other, and the lease that was left.
-    assert!(ended - revoked_at <= 11 * SECOND, "{:?}", ended - revoked_at);
-    assert!(acquired >= ended);
-}
-
 /// A process that hangs learns nothing: its lease ends by the clock, before the keys do.
 #[test]
 fn a_holder_that_hangs_is_not_overlapped_after_a_revoke_and_is_after_a_delete() {

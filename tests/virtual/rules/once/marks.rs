@@ -160,20 +160,6 @@ fn a_keep_whose_lease_expires_meanwhile_releases_at_once() {
 }
 
 #[test]
-fn a_keep_without_a_quorum_releases_what_it_has() {
-    for fault in [Fault::Hung, Fault::Dead, Fault::Down] {
-        let (world, guard) = World::new(3).held();
-        world.inject(1.., fault.clone());
-        let failed = world.run(guard.keep(MINUTE));
-        let Err(ExtendError::NoQuorum(failure)) = failed else { panic!("{failed:?}") };
-        assert_eq!(failure.granted(), 1);
-        world.heal();
-        world.advance(5 * SECOND);
-        assert_eq!(left(&world, "r"), [None; 3], "{fault:?}");
-    }
-}
-
-#[test]
 fn o6_a_lock_is_kept_for_any_duration_and_no_limit_of_leases_bounds_it() {
     let century = 36_500 * DAY;
     for (duration, expected) in [

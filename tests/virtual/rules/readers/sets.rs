@@ -81,29 +81,6 @@ fn rw6_the_death_of_a_reader_costs_its_own_ttl() {
     scene.run(guard.release()).unwrap();
 }
 
-#[test]
-fn rw7_the_key_lives_as_long_as_its_last_reader() {
-    let world = World::new(3);
-    let manager = world.manager();
-    let left = || world.nodes[0].time_left("r");
-    let long = world.run(manager.read("r").ttl(HOUR)).unwrap();
-    let short = world.run(manager.read("r").ttl(10 * SECOND)).unwrap();
-    assert_eq!(left(), Some(HOUR));
-    world.run(long.release()).unwrap();
-    assert_eq!(left(), Some(10 * SECOND), "the hour went with its reader");
-    world.advance(4 * SECOND);
-    let third = world.run(manager.read("r").ttl(8 * SECOND)).unwrap();
-    assert_eq!(left(), Some(8 * SECOND));
-    world.run(short.extend_to(20 * SECOND)).unwrap();
-    assert_eq!(left(), Some(20 * SECOND));
-    world.run(short.extend_to(12 * SECOND)).unwrap();
-    assert_eq!(left(), Some(20 * SECOND), "H2");
-    world.run(short.release()).unwrap();
-    assert_eq!(left(), Some(8 * SECOND));
-    world.run(third.release()).unwrap();
-    assert_eq!(left(), None);
-}
-
 /// A connection may carry a release twice.
 #[test]
 fn rw7_a_repeated_release_touches_no_other_reader() {

@@ -65,22 +65,6 @@ fn a_revoke_asks_the_holder_to_leave_and_the_lock_is_free_when_he_has() {
 }
 
 #[test]
-fn a_lock_that_was_revoked_ends_at_its_end_and_says_who_did_it() {
-    let world = World::complete(5);
-    let guard = held(&world);
-    guard.auto_renew();
-    let end = guard.valid_until();
-    revoke_by_admin(&world);
-    let lost = world.run(guard.lost());
-    assert_eq!(world.sim.now(), end);
-    let LeaseEnd::Revoked { by: Some(label), .. } = &lost else { panic!("{lost}") };
-    assert_eq!(label.as_str(), "admin");
-    world.advance(SECOND);
-    drop(guard);
-    assert_eq!(world.keys_left(), 0);
-}
-
-#[test]
 fn a_lock_that_was_deleted_or_forgotten_ends_at_once() {
     type Takes<'a> = &'a dyn Fn(&World);
     let deletes: Takes<'_> = &|world| drop(world.run(pushing(world, "admin").delete("r")).unwrap());

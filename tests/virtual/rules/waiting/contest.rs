@@ -83,10 +83,6 @@ impl Contest {
         let to_another = pairs().filter(|(one, next)| one.process != next.process).count();
         let of = |process| holds.iter().filter(|hold| hold.process == process).count();
         let shares = (0..self.processes.len()).map(of);
-        let absence = |process| {
-            let own = || holds.iter().filter(move |hold| hold.process == process);
-            own().zip(own().skip(1)).map(|(one, next)| next.from - one.until).max()
-        };
         let fair = holds.len() as f64 / self.processes.len() as f64;
         Figures {
             holds: holds.len(),
@@ -94,7 +90,6 @@ impl Contest {
             to_another: to_another as f64 / gaps.len() as f64,
             median_gap: gaps[gaps.len() / 2],
             longest_gap: gaps[gaps.len() - 1],
-            longest_absence: (0..self.processes.len()).filter_map(absence).max().unwrap_or(time),
             sent: self.scene.sent().len() as f64 / holds.len() as f64,
             acquires: self.scene.count(Operation::Acquire) as f64 / holds.len() as f64,
         }
@@ -110,8 +105,6 @@ pub(crate) struct Figures {
     to_another: f64,
     median_gap: Duration,
     pub(crate) longest_gap: Duration,
-    /// The longest time between two holds of one process.
-    pub(crate) longest_absence: Duration,
     /// Requests for each hold.
     pub(crate) sent: f64,
     pub(crate) acquires: f64,
@@ -152,18 +145,4 @@ fn w2_a_process_that_is_farther_from_the_nodes_has_half_of_its_share() {
     contest.run(far, 1);
     let figures = contest.figures(2 * SECOND);
     assert!(figures.shares[7] >= 0.5, "{figures:?}");
-}
-
-/// Both rank the nodes by server id and key.
-#[test]
-fn the_order_of_the_nodes_does_not_matter() {
-    let scene = Scene::new(5);
-    let orders = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1], [3, 0, 4, 1, 2]];
-    let processes = orders.map(|order| scene.process_listing(&order));
-    let mut contest = Contest::on(scene, MS);
-    processes.into_iter().for_each(|process| contest.run(process, 1));
-    // The server ids are known after the first answers.
-    contest.figures(SECOND);
-    let figures = contest.figures(4 * SECOND);
-    assert!(figures.least() >= 0.5 && figures.longest_absence < SECOND, "{figures:?}");
 }

@@ -9,7 +9,7 @@ use quorate_memory::{MemoryNode, Operation, Sim};
 use quorate_protocol::error_of_reply;
 
 use crate::telling::{of, told};
-use crate::waiting::contest::{Contest, Figures};
+use crate::waiting::contest::Contest;
 use crate::waiting::processes::{Quirk, ROUND_TRIP, Scene};
 use crate::world::{MS, SECOND};
 
@@ -18,7 +18,6 @@ type Built = fn(MemoryNode) -> MemoryNode;
 /// Nodes that can do everything; with pushes and no queue; with neither.
 const ABLE: Built = |node| node;
 const NOTIFIED: Built = |node| node.without(Capabilities::QUEUE);
-const POLLING: Built = |node| node.without(Capabilities::QUEUE | Capabilities::WATCH);
 
 /// One process holds the lock for three seconds, and another waits for it.
 struct Wait {
@@ -90,35 +89,6 @@ fn a_node_that_refuses_to_queue_or_to_watch_costs_order_and_never_the_lock() {
             assert!(sent <= 300, "{quirk:?}: {sent} calls");
             assert!(wait.scene.keys().is_empty(), "{quirk:?}: {:?}", wait.scene.keys());
         }
-    }
-}
-
-/// Processes that want the lock all the time, for ten seconds.
-fn contend(quirk: Quirk, built: &[Built]) -> Figures {
-    let mut contest = Contest::on(Scene::with(5, Sim::shuffled(3), quirk), MS);
-    for built in built {
-        let process = contest.scene.process_on(built);
-        contest.run(process, 1);
-    }
-    contest.figures(4 * SECOND)
-}
-
-/// Without a queue, nothing makes it fair.
-#[test]
-fn all_processes_are_served_however_they_wait() {
-    let forbidden = Some(error_of_reply("NOPERM this user has no permissions to run it"));
-    let no_queue = Quirk { queueing_fails: forbidden.clone(), ..Quirk::default() };
-    let no_watch = Quirk { watching_fails: forbidden, ..Quirk::default() };
-    for (quirk, built) in [
-        (Quirk::default(), &[NOTIFIED; 4][..]),
-        (Quirk::default(), &[POLLING; 4]),
-        (Quirk::default(), &[ABLE, NOTIFIED, POLLING]),
-        (no_queue, &[ABLE; 4]),
-        (no_watch, &[ABLE; 4]),
-    ] {
-        let story = format!("{quirk:?}");
-        let figures = contend(quirk, built);
-        assert!(figures.least() > 0.0, "{story}: {figures:?}");
     }
 }
 

@@ -87,12 +87,6 @@ impl Scene {
         Process::new(self.nodes.iter().map(odd), &client)
     }
 
-    /// A process that lists the nodes in this order.
-    pub(crate) fn process_listing(&self, order: &[usize]) -> Process {
-        let client = self.sim.client(0);
-        Process::new(order.iter().map(|place| self.nodes[*place].seen_by(&client)), &client)
-    }
-
     /// Gives some of the nodes, or all, this fault.
     pub(crate) fn inject(&self, nodes: impl Places, fault: Fault) {
         self.nodes[nodes].iter().for_each(|node| node.inject(fault.clone()));
