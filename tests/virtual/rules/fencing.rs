@@ -16,7 +16,6 @@ use crate::world::{MS, SECOND, Wall, World, failure_of};
 
 mod numbers;
 mod order;
-mod raising;
 mod unable;
 
 const HOUR: u64 = 3_600_000_000;
@@ -91,30 +90,6 @@ fn nodes_that_agree_give_a_token_in_one_round_trip() {
         }
         assert_eq!(world.log.operations().len(), 6 * nodes, "and nothing else");
         assert_eq!(lock_keys_left(&world), 0);
-    }
-}
-
-#[test]
-fn nodes_that_differ_are_raised_to_the_highest_in_one_more() {
-    for hints in [false, true] {
-        let world = World::new(5);
-        let manager = if hints { world.manager() } else { counting(&world) };
-        let base = if hints { 3_000_000_000_000_000 } else { 0 };
-        stand_at(&world, &[base + 5, base + 9, base + 1, base + 9, base + 9]);
-        world.inject(..3, Fault::Slow(10 * MS));
-        world.inject(3.., Fault::Slow(40 * MS));
-        let before = world.sim.now();
-        let guard = lock(&world, &manager);
-        assert_eq!(token(&guard), base + 10);
-        assert_eq!(world.sim.elapsed(), 20 * MS);
-        assert_eq!(world.log.count("raise"), 2, "a node that gave the highest has voted");
-        assert_eq!(guard.valid_until(), before + 9398 * MS, "counted from the first round trip");
-        release(&world, guard);
-        assert_eq!(numbers(&world), [Some(base + 10); 5]);
-        // They agree from now on.
-        let raised = world.log.count("raise");
-        assert_eq!(token(&lock(&world, &manager)), base + 11);
-        assert_eq!(world.log.count("raise"), raised);
     }
 }
 

@@ -7,5 +7,4 @@ mod end_of_lease;
 mod extending;
 mod labels;
 mod renewals;
-mod safety_margin;
 mod work_under_a_lock;

@@ -3,4 +3,3 @@
 mod cancel_safety;
 mod going_away;
 mod inside_begin;
-mod kept_calls;

@@ -2,14 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, Runtime};
+use quorate_core::{LockError, Runtime};
 use quorate_memory::Fault;
 
-use crate::backends::Odd;
 use crate::world::{MS, Paused, SECOND, World, validity};
 
 #[test]
@@ -30,43 +27,6 @@ fn t1_validity_counts_from_the_round_that_was_won() {
     let guard = world.lock(&manager);
     assert!(world.sim.elapsed() > 2 * SECOND, "the other lease has ended before");
     assert_eq!(guard.remaining(), validity(10 * SECOND));
-}
-
-/// A manager of a client that is paused for so long after each call.
-fn paused_client(world: &World) -> (Arc<Mutex<Duration>>, LockManager) {
-    let (client, pause) = (Paused::new(&world.sim), Arc::default());
-    let pausing = world.nodes.iter().map(|node| {
-        let (client, pause) = (client.clone(), Arc::<Mutex<Duration>>::clone(&pause));
-        Odd::new(node).after(move |_| client.pause(*pause.lock().unwrap()))
-    });
-    let manager = LockManager::builder(pausing).runtime(client.clone()).build().unwrap();
-    (pause, manager)
-}
-
-/// The votes are there, and the client is paused for longer than the ttl.
-/// Rule T5.
-#[test]
-fn t2_a_win_after_the_validity_is_a_loss_and_is_released() {
-    let world = World::new(3);
-    let (pause, manager) = paused_client(&world);
-    *pause.lock().unwrap() = 20 * SECOND;
-    let lost = world.try_lock(&manager);
-    assert!(matches!(lost, Err(LockError::NoQuorum(_))), "{lost:?}");
-    world.sim.settle();
-    assert_eq!(world.keys_left(), 0);
-}
-
-#[test]
-fn t2_an_extension_that_is_won_after_the_validity_is_a_loss() {
-    let world = World::new(3);
-    let (pause, manager) = paused_client(&world);
-    let guard = world.try_lock(&manager).unwrap();
-    let valid_until = guard.valid_until();
-    *pause.lock().unwrap() = 20 * SECOND;
-    let lost = world.run(guard.extend());
-    assert!(matches!(lost, Err(ExtendError::Lost(LeaseEnd::Expired { .. }))), "{lost:?}");
-    assert_eq!(guard.valid_until(), valid_until);
-    assert!(!guard.is_valid());
 }
 
 /// The caller is busy elsewhere for longer than the lease.

@@ -42,20 +42,6 @@ fn a_lease_that_has_ended_is_not_detached_and_the_error_says_why() {
     assert_eq!(world.keys_left(), 0, "the guard releases");
 }
 
-#[test]
-fn adopting_a_lock_that_is_gone_is_a_typed_error() {
-    let world = World::new(3);
-    let (record, taker) = (world.detached(), world.manager());
-    world.advance(11 * SECOND);
-    let failed = world.run(taker.adopt(&record));
-    assert!(matches!(failed, Err(AdoptError::Lost(_))), "{failed:?}");
-    assert_eq!(world.keys_left(), 0, "nothing came back");
-
-    world.inject(..2, Fault::Hung);
-    let failed = world.run(taker.adopt(&record));
-    assert!(matches!(failed, Err(AdoptError::NoQuorum(_))), "{failed:?}");
-}
-
 /// In one round, and later on the nodes that were away.
 #[test]
 fn a_record_is_released_without_an_adoption() {

@@ -54,23 +54,6 @@ fn a_renewal_that_fails_puts_a_lease_at_risk_until_one_succeeds() {
 }
 
 #[test]
-fn an_extension_that_fails_is_a_risk_and_a_quorum_is_none() {
-    let (world, guard) = World::new(3).held();
-    world.inject(..1, failing("LOADING"));
-    world.run(guard.extend()).unwrap();
-    assert!(look(&world, &guard).is_none(), "two of three nodes extended");
-    world.inject(..2, failing("LOADING"));
-    world.run(guard.extend()).unwrap_err();
-    assert!(look(&world, &guard).unwrap().is_ok());
-    world.heal();
-    world.run(guard.extend()).unwrap();
-    assert!(look(&world, &guard).is_none());
-    // Without an extension no lease is at risk, however little of it is left.
-    world.advance(9 * SECOND);
-    assert!(guard.is_valid() && look(&world, &guard).is_none());
-}
-
-#[test]
 fn a_lease_that_ends_is_at_risk_no_longer_and_the_warning_says_why_it_ended() {
     type End = fn(&World, LockGuard);
     let ends: [(&str, End); 4] = [

@@ -109,23 +109,6 @@ fn c7_a_release_that_failed_is_sent_again() {
     }
 }
 
-#[test]
-fn c7_a_release_that_failed_is_sent_again_only_where_the_lock_may_be() {
-    let world = World::new(3);
-    world.occupy(..1);
-    let guard = world.lock(&world.manager());
-    world.catch_up();
-    let before = world.log.calls().len();
-    world.inject(..2, failing("LOADING"));
-    drop(world.run(guard.release()));
-    world.advance(5 * SECOND);
-    let calls = world.log.calls().split_off(before);
-    let released = |node: &MemoryNode| calls.iter().filter(|call| call.node == node.name()).count();
-    let released: Vec<usize> = world.nodes.iter().map(released).collect();
-    assert_eq!((released[0], released[2]), (1, 1), "{released:?}");
-    assert!(released[1] > 3, "{released:?}");
-}
-
 /// As when thousands of calls are queued for one connection. A queue behind a node that answers nothing may never move.
 #[test]
 fn c7_a_release_that_is_queued_in_this_process_is_waited_for_while_the_node_answers_others() {
