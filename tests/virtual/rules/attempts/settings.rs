@@ -6,8 +6,8 @@ use quorate_core::backend::{Drift, InvalidTtl, Ttl};
 use quorate_core::error::InvalidRequest;
 use quorate_core::resource::Resource;
 use quorate_core::{
-    BuildError, ExtendError, InvalidResource, LeaseEnd, LockError, LockManager, LockManagerBuilder,
-    Runtime, WithError,
+    BuildError, InvalidResource, LeaseEnd, LockError, LockManager, LockManagerBuilder, Runtime,
+    WithError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim};
 
@@ -134,20 +134,6 @@ fn t3_settings_that_cannot_hold_a_lock_are_refused() {
 }
 
 #[test]
-fn t3_nothing_overflows_at_the_longest_durations() {
-    let world = World::new(3);
-    let builder = world.builder().ttl(Ttl::MAX).wait_timeout(Duration::MAX);
-    let builder = builder.backoff(Duration::MAX, Duration::MAX);
-    let manager = builder.build().unwrap();
-    let guard = world.run(manager.lock("r").timeout(Duration::MAX)).unwrap();
-    world.run(guard.extend()).unwrap();
-    assert!(guard.remaining() > Ttl::MAX / 2);
-    let over = world.run(guard.extend_to(Duration::MAX));
-    assert!(matches!(over, Err(ExtendError::Ttl(InvalidTtl::TooLong { .. }))));
-    world.run(guard.release()).unwrap();
-}
-
-#[test]
 fn t3_a_ttl_of_a_request_that_is_not_over_the_safety_margin_is_refused() {
     let world = World::new(3);
     let manager = world.builder().ttl(20 * SECOND).safety_margin(2 * SECOND).build().unwrap();
@@ -158,22 +144,6 @@ fn t3_a_ttl_of_a_request_that_is_not_over_the_safety_margin_is_refused() {
     assert!(world.log.calls().is_empty());
     assert!(world.run(manager.lock("r").ttl(least - MS)).is_err());
     assert!(world.run(manager.lock("r").ttl(least)).is_ok());
-}
-
-#[test]
-fn t3_a_ttl_that_leaves_no_validity_is_refused_before_anything_is_sent() {
-    let world = World::new(3);
-    let manager = world.manager();
-    for ttl in [Duration::ZERO, MS / 2, MS, 3 * MS, Duration::MAX] {
-        let lock = world.run(manager.lock("r").ttl(ttl));
-        let Err(LockError::Invalid(InvalidRequest::Ttl(error))) = lock else {
-            panic!("{ttl:?}: {lock:?}")
-        };
-        assert_eq!(matches!(error, InvalidTtl::TooLong { .. }), ttl == Duration::MAX, "{error}");
-    }
-    assert!(world.log.calls().is_empty());
-    let guard = world.run(manager.lock("r").ttl(4 * MS)).unwrap();
-    assert!(guard.remaining() >= MS && guard.remaining() < 2 * MS);
 }
 
 /// A lease of a few milliseconds is lost as soon as its process is busy for that long.
@@ -243,19 +213,6 @@ fn t3_a_backoff_without_a_delay_is_refused() {
     world.occupy(..);
     let shortest = build(MS, MS).unwrap();
     assert!(world.run(shortest.lock("r").timeout(20 * MS)).is_err());
-}
-
-#[test]
-fn names_of_any_bytes_are_locked_as_they_are() {
-    let world = World::new(3);
-    let manager = world.manager();
-    let long = vec![b'x'; Resource::MAX_LEN];
-    for name in [&b"\0\r\n\xff {}*"[..], b" ", "ключ".as_bytes(), &long] {
-        let guard = world.run(manager.lock(name)).unwrap();
-        assert_eq!(world.nodes[0].keys(), [name.to_vec()]);
-        assert!(world.run(manager.lock(name).no_wait()).is_err());
-        world.run(guard.release()).unwrap();
-    }
 }
 
 #[test]

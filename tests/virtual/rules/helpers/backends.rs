@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use quorate_core::backend::{
     AcquireOptions, Asked, Call, CallResult, Capabilities, Claim, ExtendOptions, NotSent,
     Operation, ReleaseOptions, Reply, ask,
@@ -16,7 +17,6 @@ use quorate_memory::MemoryNode;
 use quorate_memory::conformance::Testbed as _;
 
 type Before = dyn Fn(&'static str) -> BoxFuture<'static, Result<(), BackendError>> + Send + Sync;
-type After = dyn Fn(&'static str) + Send + Sync;
 type Begin = dyn Fn(&MemoryNode, Call, &dyn Runtime) -> Result<(), NotSent> + Send + Sync;
 
 /// A node with the three required methods, until more is asked for.
@@ -27,7 +27,6 @@ pub(crate) struct Odd {
     capabilities: Capabilities,
     names_no_holder: bool,
     before: Option<Arc<Before>>,
-    after: Option<Arc<After>>,
 }
 
 impl Odd {
@@ -40,8 +39,8 @@ impl Odd {
     pub(crate) fn leading_to(node: impl Fn() -> MemoryNode + Send + Sync + 'static) -> Self {
         let (name, capabilities) = (String::new(), Capabilities::NONE);
         let node = Arc::new(node);
-        let (names_no_holder, before, after) = (false, None, None);
-        Self { node, name, capabilities, names_no_holder, before, after }
+        let (names_no_holder, before) = (false, None);
+        Self { node, name, capabilities, names_no_holder, before }
     }
 
     /// Its refusals do not say who holds the keys, as those of servers before Redis 7.
@@ -73,22 +72,12 @@ impl Odd {
         })
     }
 
-    /// Runs this after a method was carried out.
-    pub(crate) fn after(self, after: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
-        Self { after: Some(Arc::new(after)), ..self }
-    }
-
     /// The node, when all that comes before a method has been done.
     async fn node(&self, method: &'static str) -> Result<MemoryNode, BackendError> {
         if let Some(before) = &self.before {
             before(method).await?;
         }
         Ok((self.node)())
-    }
-
-    fn done<T>(&self, method: &'static str, answer: T) -> T {
-        self.after.iter().for_each(|after| after(method));
-        answer
     }
 }
 
@@ -104,19 +93,17 @@ impl LockBackend for Odd {
         let node = self.node("acquire").await?;
         let mut reply = node.acquire(claim, options).await?;
         reply.holder = reply.holder.filter(|_| !self.names_no_holder);
-        self.done("acquire", Ok(reply))
+        Ok(reply)
     }
 
     async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        let reply = self.node("extend").await?.extend(claim, options).await?;
-        self.done("extend", Ok(reply))
+        self.node("extend").await?.extend(claim, options).await
     }
 
     async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
         let can_fence = self.capabilities.contains(Capabilities::FENCING);
         assert!(can_fence || options.raise_to.is_none(), "it was not built for fencing");
-        let reply = self.node("release").await?.release(claim, options).await?;
-        self.done("release", Ok(reply))
+        self.node("release").await?.release(claim, options).await
     }
 
     fn name(&self) -> Cow<'_, str> {
@@ -184,6 +171,12 @@ pub(crate) fn begin(node: &MemoryNode, call: Call, runtime: &dyn Runtime) -> Res
 pub(crate) fn asked(node: &MemoryNode, operation: Operation) -> Asked {
     let runtime = node.runtime();
     ask(operation, runtime.now(), |call| begin(node, call, &runtime))
+}
+
+/// What the node answers, at once.
+pub(crate) fn answer_of(node: &MemoryNode, call: &Call, runtime: &dyn Runtime) -> CallResult {
+    let asked = ask(call.operation().clone(), runtime.now(), |call| begin(node, call, runtime));
+    asked.now_or_never().expect("without a delay it is answered inside")
 }
 
 #[async_trait]

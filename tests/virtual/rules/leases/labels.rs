@@ -92,16 +92,6 @@ fn a_request_overrides_the_label_of_its_manager_and_a_record_keeps_it() {
 }
 
 #[test]
-fn l2_a_value_of_another_library_has_no_label() {
-    let world = World::complete(3);
-    world.occupy(..);
-    let error = world.sim.block_on(world.manager().lock("r").no_wait()).unwrap_err();
-    assert_eq!(error.held_by(), None);
-    assert_eq!(error.to_string(), "r: held by another client on 3 of 3 nodes");
-    assert!(!format!("{error:?}").contains("another client's"));
-}
-
-#[test]
 fn l3_a_bad_label_is_refused_before_anything_is_sent() {
     let world = World::complete(3);
     for (label, why) in [

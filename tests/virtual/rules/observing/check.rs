@@ -2,19 +2,12 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-
-use crate::backends::{Odd, asked};
+use crate::backends::{Begins, Odd, answer_of};
 use crate::world::{MS, SECOND, World};
-use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, CallResult, Capabilities, Claim, ExtendOptions,
-    ReleaseOptions, Reply,
-};
+use quorate_core::backend::{CallReply, Capabilities};
 use quorate_core::runtime::BoxFuture;
-use quorate_core::{
-    BackendError, BackendErrorKind, LockBackend, LockManager, RestartGuard, operators::Check,
-};
-use quorate_memory::{Effect, Fault, MemoryNode, Rule};
+use quorate_core::{BackendError, BackendErrorKind, LockManager, RestartGuard, operators::Check};
+use quorate_memory::{Effect, Fault, Rule};
 
 fn check(world: &World, manager: &LockManager) -> Check {
     world.sim.block_on(manager.check())
@@ -163,33 +156,6 @@ fn a_check_names_each_problem_and_what_to_do() {
     assert!(problems(&check(&world, &manager)).contains(&kept_out.to_owned()));
 }
 
-/// A node without a disk, whose server has just begun.
-#[derive(Debug)]
-struct Forgetful(MemoryNode);
-
-#[async_trait]
-impl LockBackend for Forgetful {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.0.acquire(claim, options).await
-    }
-
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.0.extend(claim, options).await
-    }
-
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.0.release(claim, options).await
-    }
-
-    async fn perform(&self, call: &Call) -> CallResult {
-        let mut answer = asked(&self.0, call.operation().clone()).await;
-        if let Ok(CallReply::Described(told)) = &mut answer {
-            (told.is_append_only, told.uptime) = (Some(false), Some(Duration::ZERO));
-        }
-        answer
-    }
-}
-
 #[test]
 fn a_node_that_forgot_is_a_problem_for_10_min_or_a_longer_ttl_of_the_manager() {
     let world = World::complete(1);
@@ -200,7 +166,15 @@ fn a_node_that_forgot_is_a_problem_for_10_min_or_a_longer_ttl_of_the_manager() {
         (1_200, Some(60), 61),
         (10, Some(1_200), 1_201),
     ] {
-        let nodes = [Forgetful(world.nodes[0].clone())];
+        // A node without a disk, whose server has just begun.
+        let nodes = [Begins::new(&world.nodes[0], |node, call, runtime| {
+            let mut answer = answer_of(node, &call, runtime);
+            if let Ok(CallReply::Described(told)) = &mut answer {
+                (told.is_append_only, told.uptime) = (Some(false), Some(Duration::ZERO));
+            }
+            call.answer(answer);
+            Ok(())
+        })];
         let builder = LockManager::builder(nodes).runtime(world.sim.clone());
         let manager = builder.ttl(ttl * SECOND).build().unwrap();
         let check = match longest {

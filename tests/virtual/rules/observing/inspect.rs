@@ -55,44 +55,6 @@ fn a_lock_on_a_bare_quorum_is_held_and_the_other_nodes_are_shown_with_their_reas
 }
 
 #[test]
-fn the_lock_ends_when_the_quorum_does_not_with_the_first_node_or_the_last() {
-    let (world, _guard) = World::new(5).held();
-    for (node, ahead) in world.nodes.iter().zip([0, 1, 2, 3, 4]) {
-        node.jump(ahead * SECOND);
-    }
-    assert_told(&world, LockState::Held, 5, Some(8 * SECOND));
-    world.advance(8 * SECOND - MS);
-    assert_told(&world, LockState::Held, 3, Some(MS));
-    world.advance(MS);
-    assert_told(&world, LockState::Free, 2, None);
-}
-
-#[test]
-fn split_votes_are_no_lock_and_not_free() {
-    let world = World::new(5);
-    put(&world.nodes[..2], b"s3cret of one");
-    put(&world.nodes[2..4], b"s3cret of another");
-    let seen = look(&world, "r");
-    assert_eq!(told(&seen), (LockState::Unclear, 2, None));
-    let holder = |view: &&KeyState| match view {
-        KeyState::Held { holder, .. } => Some(holder.clone()),
-        _ => None,
-    };
-    let holders: Vec<_> = views(&seen).iter().filter_map(holder).collect();
-    assert!(holders[0] == holders[1] && holders[2] == holders[3], "who shares a holder is told");
-    assert!(holders[1] != holders[2], "and who does not");
-    let printed = format!("{seen} {seen:?}");
-    assert!(!printed.contains("s3cret"), "{printed}");
-    assert!(printed.contains("memory-4: holder 2, without a ttl; memory-5: free"), "{printed}");
-
-    // What a lost round has left on a minority does not make it held, nor keep others out.
-    world.nodes[2..4].iter().for_each(|node| node.expire("r"));
-    assert_told(&world, LockState::Free, 2, None);
-    let locked = world.try_lock(&world.manager());
-    assert!(locked.is_ok(), "it was told to be free: {locked:?}");
-}
-
-#[test]
 fn nodes_that_hang_cost_one_node_timeout_however_many() {
     for hung in 1..=5 {
         for fault in [Fault::Hung, Fault::Slow(3600 * SECOND), Fault::Late(3600 * SECOND)] {

@@ -4,10 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use quorate_core::backend::Claim;
-use quorate_core::{
-    BackendError, BackendErrorKind, LockManager,
-    operators::{NodeReadiness, Readiness},
-};
+use quorate_core::{BackendError, BackendErrorKind, LockManager, operators::Readiness};
 use quorate_memory::Fault;
 
 use crate::backends::{Begins, begin};
@@ -168,35 +165,5 @@ fn the_answers_to_an_operator_count() {
             let expected = ["node failing", "node recovered"].repeat(2);
             assert_eq!(changes, expected, "{place}, {fault:?}");
         }
-    }
-}
-
-#[test]
-fn a_node_that_fails_has_a_reason_until_it_has_recovered() {
-    for (fault, reason) in [
-        (Fault::Dead, "connection refused"),
-        (Fault::Hung, "no reply"),
-        (failing("NOAUTH Authentication required."), "NOAUTH Authentication required."),
-    ] {
-        let world = World::complete(3);
-        let manager = world.manager();
-        let reasons = || {
-            let known = manager.readiness();
-            let reason = |node: &NodeReadiness| node.failure.as_ref().map(ToString::to_string);
-            known.nodes().iter().map(reason).collect::<Vec<_>>()
-        };
-        lock(&world, &manager);
-        assert_eq!(reasons(), [None, None, None]);
-        world.inject(1..2, fault);
-        lock(&world, &manager);
-        lock(&world, &manager);
-        let failing = [None, Some(reason.to_owned()), None];
-        assert_eq!(reasons(), failing);
-        world.heal();
-        lock(&world, &manager);
-        assert_eq!(reasons(), failing, "it has answered once");
-        world.advance(5 * SECOND);
-        lock(&world, &manager);
-        assert_eq!(reasons(), [None, None, None]);
     }
 }

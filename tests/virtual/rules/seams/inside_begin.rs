@@ -3,19 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use futures_util::FutureExt;
-use quorate_core::backend::{Call, CallResult, Capabilities, NotSent, Operation, ask};
+use quorate_core::backend::{Call, CallResult, Capabilities, NotSent, Operation};
 use quorate_core::{ExtendError, Lease, LockManager, Runtime};
 use quorate_memory::MemoryNode;
 
-use crate::backends::{Begins, Odd, begin};
+use crate::backends::{Begins, Odd, answer_of, begin};
 use crate::world::{MS, SECOND, World, failure_of};
-
-/// What the node answers, at once.
-fn result(node: &MemoryNode, call: &Call, runtime: &dyn Runtime) -> CallResult {
-    let asked = ask(call.operation().clone(), runtime.now(), |call| begin(node, call, runtime));
-    asked.now_or_never().expect("without a delay it is answered inside")
-}
 
 /// A manager of three nodes, of which the first ones are odd.
 pub(super) fn manager<B>(world: &World, odd: usize, oddly: B) -> LockManager
@@ -68,7 +61,7 @@ fn a_backend_may_answer_inside_begin() {
     for answer in ways {
         let world = World::new(3);
         let manager = manager(&world, 3, move |node, call, runtime| {
-            let result = result(node, &call, runtime);
+            let result = answer_of(node, &call, runtime);
             answer(call, result);
             Ok(())
         });
@@ -85,11 +78,11 @@ fn a_call_that_a_backend_drops_is_lost() {
         // It is executed, and its first release is not.
         let mut seen = seen.lock().unwrap();
         match call.operation() {
-            Operation::Acquire(..) => drop(result(node, &call, runtime)),
+            Operation::Acquire(..) => drop(answer_of(node, &call, runtime)),
             Operation::Release(..) if *seen == 0 => *seen += 1,
             _ => {
                 drop(seen);
-                let result = result(node, &call, runtime);
+                let result = answer_of(node, &call, runtime);
                 call.answer(result);
             }
         }
@@ -118,7 +111,7 @@ fn a_backend_may_look_at_the_lease() {
             assert!(format!("{lease:?}").contains("remaining"));
             assert_eq!(call.now(), Some(runtime.now()));
         }
-        let result = result(node, &call, runtime);
+        let result = answer_of(node, &call, runtime);
         call.answer(result);
         Ok(())
     });
@@ -148,7 +141,7 @@ fn a_backend_that_panics_in_begin_loses_its_call_and_poisons_nothing() {
         let begin = move |node: &MemoryNode, call: Call, runtime: &dyn Runtime| {
             let is_on = *on.lock().unwrap();
             if answers || !is_on {
-                let result = result(node, &call, runtime);
+                let result = answer_of(node, &call, runtime);
                 call.answer(result);
             }
             assert!(!is_on, "on purpose");
