@@ -7,7 +7,7 @@ use quorate::backend::{Drift, SafetyMargin, Ttl};
 use quorate_tests::wait::{eventually, now};
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::support::{Dir, Done, ask, run, start};
+use crate::support::{Dir, Done, UNTIL_GO, ask, run, start};
 
 const PAGE: &str = include_str!("../../../quorate/docs/running-the-nodes.md");
 
@@ -77,9 +77,7 @@ impl Setting<'_> {
     fn restart_all(&self, goes_on: impl Fn(&Self)) -> usize {
         goes_on(self);
         let work = ["run", "--ttl", self.ttl, "--kill-after", "1s", "work", "-c"];
-        let script =
-            "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.05; done";
-        let words = [self.options, &work, &[script]].concat();
+        let words = [self.options, &work, &[UNTIL_GO]].concat();
         let mut work = start(&self.dir, &self.nodes.addresses(), &words);
         self.dir.wait_for("started");
         let (mut records, mut overlaps) = (Vec::new(), 0);
