@@ -1,7 +1,7 @@
 //! Fencing tokens: unique, rising with every later holder, whatever happens on the way.
 
 use std::future::ready;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::backend::FenceHint;

@@ -1,14 +1,13 @@
 //! O1–O5: work that is done once per period. O6, O7 and O9 are in `marks.rs`.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
 use quorate_core::error::OnceError;
 use quorate_core::{
     ExtendError, LeaseEnd, LockError, LockGuard, LockManager, Period, Runtime, Stopped, WithError,
@@ -30,62 +29,6 @@ fn left(world: &World, key: &str) -> Vec<Option<Duration>> {
 /// A quorum of three nodes loses all keys.
 fn lose(world: &World) {
     world.nodes[..2].iter().for_each(MemoryNode::flush);
-}
-
-/// A process whose wall clock is so many seconds ahead of the right time.
-fn machine(world: &World, ahead: i64) -> (LockManager, Wall) {
-    let sim = world.sim.clone();
-    let micros = move || sim.unix_micros().saturating_add_signed(ahead * 1_000_000);
-    let wall = Wall::new(&world.sim, micros);
-    (world.builder().runtime(wall.clone()).build().unwrap(), wall)
-}
-
-/// When a body began and ended, and whether it succeeded.
-type Run = (Duration, Duration, bool);
-
-/// Five machines, 200 periods of a minute. Each machine asks by its own clock, several times in each of its periods.
-#[test]
-fn o1_five_machines_with_skewed_clocks_run_each_of_200_periods_once() {
-    // Each within 20 s, as machines are; and one that is almost a period behind the others.
-    for (clocks, failing) in [
-        ([-20, -7, 0, 11, 20], 0),
-        ([-59, 0, 0, 0, 0], 0),
-        ([0, 59, 59, 59, 59], 0),
-        ([-20, -7, 0, 11, 20], 3),
-    ] {
-        let world = &World::complete(3);
-        let runs = &Mutex::<BTreeMap<String, Vec<Run>>>::default();
-        let below = |bound: u64| Duration::from_micros(world.sim.random_below(bound));
-        let machines = clocks.map(|ahead| async move {
-            let (manager, _) = machine(world, ahead);
-            while world.sim.elapsed() < 201 * MINUTE {
-                world.sim.sleep(below(30_000_000)).await;
-                let ran = manager.once_per("job", MINUTE, async |lease| {
-                    let (start, time) = (world.sim.elapsed(), below(5_000_000));
-                    let fails = failing > 0 && world.sim.random_below(failing) == 0;
-                    world.sim.sleep(time).await;
-                    let run = (start, world.sim.elapsed(), !fails);
-                    runs.lock().unwrap().entry(lease.keys()[0].to_string()).or_default().push(run);
-                    if fails { Err(()) } else { Ok(()) }
-                });
-                let _ = ran.await.unwrap();
-            }
-        });
-        world.run(join_all(machines));
-        let runs = runs.lock().unwrap();
-        assert!(runs.len() > 200, "only {} periods", runs.len());
-        for (at, (name, runs)) in runs.iter().enumerate() {
-            let done = runs.iter().filter(|(.., is_done)| *is_done).count();
-            // The last periods are cut short.
-            let is_right = done == 1 || done == 0 && at >= 200;
-            let overlap = runs.windows(2).any(|two| two[1].0 < two[0].1);
-            assert!(is_right && !overlap, "{clocks:?}: {name}: {runs:?}");
-        }
-        let numbers = runs.keys().map(|name| name[4..].parse::<u64>().unwrap());
-        let numbers: Vec<u64> = numbers.collect();
-        assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "a period was missed");
-        world.sim.end();
-    }
 }
 
 /// Three calls in one period: whether each of them runs its body.
@@ -272,8 +215,11 @@ fn o3_a_mark_that_is_not_set_is_released_for_a_minute_longer_than_the_ttl() {
 fn o4_a_period_is_named_by_the_wall_clock_of_each_machine() {
     let world = World::complete(3);
     let runs = |ahead: i64| {
-        let (manager, wall) = machine(&world, ahead);
+        let sim = world.sim.clone();
+        let micros = move || sim.unix_micros().saturating_add_signed(ahead * 1_000_000);
+        let wall = Wall::new(&world.sim, micros);
         let name = format!("job@{}", wall.unix_micros() / 86_400_000_000);
+        let manager = world.builder().runtime(wall).build().unwrap();
         let ran = manager.once_per("job", DAY, async |lease| {
             assert_eq!(lease.keys()[0].to_string(), name);
             Ok::<_, ()>(())
