@@ -1,11 +1,9 @@
 //! Taking a lock away: a revoke is safe and late, a delete is early and its holder does not know.
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures_util::future::poll_immediate;
 use quorate_core::error::LeaseEnd;
 use quorate_core::{
     BackendErrorKind, ExtendError, InvalidResource, LockGuard, LockManager, RestartGuard, Runtime,
@@ -240,31 +238,6 @@ fn v6_the_value_of_a_revoked_key_is_a_mark_that_its_holder_knows() {
         seen.insert(mark);
     }
     assert_eq!(seen.len(), 1, "a second revoke leaves it");
-}
-
-#[test]
-fn a_lock_on_several_names_is_freed_when_one_of_them_is_revoked() {
-    let world = World::new(3);
-    let guard = world.run(world.manager().lock(["a", "b"])).unwrap();
-    assert!(revoke(&world, "a").is_effective());
-    assert!(is_lost(&world.run(guard.extend())));
-    drop(guard);
-    world.catch_up();
-    assert_eq!(world.keys_left(), 0, "with the one that was not");
-}
-
-#[test]
-fn a_revoke_that_is_dropped_leaves_nothing_to_do() {
-    let world = World::new(3);
-    world.inject(.., Fault::Late(100 * MS));
-    let manager = world.manager();
-    world.run(async {
-        assert!(poll_immediate(pin!(manager.revoke("r"))).await.is_none());
-        assert!(poll_immediate(pin!(manager.delete("r"))).await.is_none());
-    });
-    assert!(world.run(manager.close(Duration::ZERO)).is_clean());
-    world.advance(SECOND);
-    assert_eq!(world.keys_left(), 0);
 }
 
 /// A connection that breaks after the command: its effect is unknown, and repeating it is safe.

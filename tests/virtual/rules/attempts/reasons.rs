@@ -156,24 +156,6 @@ fn a4_a_deadline_in_mid_round_does_not_hide_who_held_it() {
     }
 }
 
-#[test]
-fn a4_an_earlier_waiter_of_this_manager_in_the_way_is_held_and_the_first_one_says_what_the_nodes_do()
- {
-    for fault in [Fault::Down, Fault::Hung] {
-        let world = World::complete(3);
-        world.inject(.., fault.clone());
-        let manager = world.manager();
-        let waits =
-            [30, 5, 5, 1].map(|wait| manager.lock("r").timeout(wait * SECOND).into_future());
-        let mut errors = world.run(join_all(waits)).into_iter().map(Result::unwrap_err);
-        let first = failure_of::<()>(Err(errors.next().unwrap()));
-        assert_eq!(first.failed_nodes().count(), 3, "{first}");
-        for error in errors {
-            assert!(error.is_held() && error.failure().unwrap().is_local(), "{fault:?}: {error}");
-        }
-    }
-}
-
 /// Others wait, so the first thing that is sent is the question to the gate.
 #[test]
 fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {

@@ -2,7 +2,7 @@
 
 use std::future::{pending, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -91,6 +91,29 @@ fn with_renews_for_as_long_as_the_body_runs_and_then_releases() {
     world.catch_up();
     assert_eq!(world.keys_left(), 0);
     assert!(world.sim.elapsed() < 301 * SECOND, "nothing delayed the body");
+}
+
+#[test]
+fn with_drops_the_body_before_the_lease_ends_and_says_why() {
+    let world = World::new(5);
+    let (sim, nodes) = (world.sim.clone(), world.nodes.clone());
+    let ended = Arc::new(Mutex::new(None));
+    let end = Arc::clone(&ended);
+    let failed: Result<(), _> = world.run(world.manager().with("r", async move |lease| {
+        nodes[..3].iter().for_each(|node| node.inject(Fault::Hung));
+        loop {
+            *end.lock().unwrap() = Some((sim.now(), lease.valid_until()));
+            sim.sleep(MS).await;
+        }
+    }));
+    let Err(WithError::Lost(Stopped { reason })) = failed else {
+        panic!("the body never ends by itself");
+    };
+    let text = reason.to_string();
+    assert!(text.contains("memory-1: no reply"), "{text}");
+    let (last, valid_until) = ended.lock().unwrap().unwrap();
+    assert!(last <= valid_until);
+    assert!(world.sim.now() <= valid_until, "the caller knows at once");
 }
 
 /// It was not acquired; and the nodes lost it while the body ran, and no renewal was due.

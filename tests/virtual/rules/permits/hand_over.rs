@@ -122,32 +122,6 @@ fn s2_one_of_several_names_goes_to_another_process_that_waits() {
     assert_eq!(*had.lock().unwrap(), [0, 1].repeat(10));
 }
 
-#[test]
-fn s2_a_killed_waiter_delays_the_others_once() {
-    let (scene, had) = (Scene::new(3), Arc::<Mutex<Vec<usize>>>::default());
-    let holder = scene.process();
-    let [released, _held] =
-        ["a", "b"].map(|name| scene.run(holder.locks.lock(name).ttl(HOUR)).unwrap());
-    let processes = [(); 8].map(|()| scene.process());
-    for (number, process) in processes.iter().enumerate() {
-        let (process, had) = (process.clone(), Arc::clone(&had));
-        process.clone().spawn(async move {
-            let guard = process.locks.lock_any(["a", "b"]).timeout(HOUR).await.unwrap();
-            had.lock().unwrap().push(number);
-            process.client.sleep(5 * MS).await;
-            guard.release().await.unwrap();
-        });
-        scene.advance(20 * MS);
-    }
-    scene.advance(SECOND);
-    processes[0].client.kill();
-    drop(released);
-    scene.advance(REFRESH + SECOND_LOOK + 7 * (5 * MS + 4 * ROUND_TRIP));
-    let mut had = had.lock().unwrap().clone();
-    had.sort_unstable();
-    assert_eq!(had, (1..8).collect::<Vec<_>>());
-}
-
 /// A name is being released when the request begins. A task here that wants it alone has it then.
 #[test]
 fn s2_a_request_that_waits_for_no_holder_waits_for_no_task_of_its_own_process() {

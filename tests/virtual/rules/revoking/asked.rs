@@ -65,29 +65,6 @@ fn a_revoke_asks_the_holder_to_leave_and_the_lock_is_free_when_he_has() {
 }
 
 #[test]
-fn a_lock_that_was_deleted_or_forgotten_ends_at_once() {
-    type Takes<'a> = &'a dyn Fn(&World);
-    let deletes: Takes<'_> = &|world| drop(world.run(pushing(world, "admin").delete("r")).unwrap());
-    let expires: Takes<'_> = &|world| world.nodes[1..].iter().for_each(|node| node.expire("r"));
-    let flushes: Takes<'_> = &|world| world.nodes[..2].iter().for_each(MemoryNode::flush);
-    for (takes, is_renewed) in
-        [deletes, expires, flushes].into_iter().flat_map(|it| [(it, false), (it, true)])
-    {
-        let world = World::complete(3);
-        let guard = held(&world);
-        if is_renewed {
-            guard.auto_renew();
-            world.advance(20 * SECOND);
-        }
-        let at = world.sim.now();
-        takes(&world);
-        let lost = world.run(guard.lost());
-        assert!(matches!(lost, LeaseEnd::NotHeld(_)), "{lost}");
-        assert_eq!(world.sim.now(), at, "no renewal told it");
-    }
-}
-
-#[test]
 fn p1_a_push_alone_ends_nothing() {
     let world = World::complete(3);
     let guard = held(&world);

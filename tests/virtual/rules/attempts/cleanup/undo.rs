@@ -73,20 +73,6 @@ fn c8_the_undo_is_waited_for_past_the_timeout() {
     }
 }
 
-/// An error is an answer.
-#[test]
-fn c8_a_node_that_fails_the_undo_is_not_waited_for() {
-    let world = World::new(5);
-    world.occupy(2..);
-    world.inject(2.., Fault::Late(50 * MS));
-    let fails = world.nodes[0].clone();
-    world.later(25 * MS, move || fails.inject(failing("LOADING")));
-    let failed = world.try_lock(&world.manager()).unwrap_err();
-    assert!(failed.is_held(), "{failed}");
-    assert_eq!(world.sim.elapsed(), 50 * MS);
-    assert_eq!(left(&world, &[0]), [0; 0]);
-}
-
 /// On ordered connections a round that is followed by another does not wait for its undo: only the caller's error
 /// does. Over pools its own key would refuse the next round.
 #[test]
