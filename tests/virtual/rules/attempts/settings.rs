@@ -1,13 +1,11 @@
-//! T3: what a manager does with its settings, and without them; and names that are empty, long or binary.
+//! T3: what a manager does with its settings, and without them.
 
 use std::time::Duration;
 
 use quorate_core::backend::{Drift, InvalidTtl, Ttl};
 use quorate_core::error::InvalidRequest;
-use quorate_core::resource::Resource;
 use quorate_core::{
-    BuildError, InvalidResource, LeaseEnd, LockError, LockManager, LockManagerBuilder, Runtime,
-    WithError,
+    BuildError, LeaseEnd, LockError, LockManager, LockManagerBuilder, Runtime, WithError,
 };
 use quorate_memory::{Fault, MemoryNode, Sim};
 
@@ -213,36 +211,4 @@ fn t3_a_backoff_without_a_delay_is_refused() {
     world.occupy(..);
     let shortest = build(MS, MS).unwrap();
     assert!(world.run(shortest.lock("r").timeout(20 * MS)).is_err());
-}
-
-#[test]
-fn names_that_cannot_be_locked_are_refused_before_anything_is_sent() {
-    for prefix in ["", "app:", "app"] {
-        let world = World::new(3);
-        let manager = world.builder().key_prefix(prefix).build().unwrap();
-        let refused = |names: &[&[u8]]| match world.run(manager.lock(names)) {
-            Err(LockError::Invalid(InvalidRequest::Resource(error))) => error,
-            other => panic!("{names:?}: {other:?}"),
-        };
-        assert_eq!(refused(&[b""]), InvalidResource::Empty);
-        assert_eq!(refused(&[b"a", b""]), InvalidResource::Empty);
-        assert_eq!(refused(&[]), InvalidResource::Nothing);
-        let long = vec![b'x'; Resource::MAX_LEN + 1];
-        assert!(matches!(refused(&[&long]), InvalidResource::TooLong { .. }));
-        let many: Vec<String> = (0..1025).map(|number| number.to_string()).collect();
-        let many: Vec<&[u8]> = many.iter().map(|name| name.as_bytes()).collect();
-        assert_eq!(refused(&many), InvalidResource::TooMany);
-        let fence = ["quorate:fence:3", "quorate:guard:epoch", "quorate:"];
-        for name in fence.into_iter().chain(["r:quorate:waiters", ":quorate:"]) {
-            assert_eq!(refused(&[name.as_bytes()]), InvalidResource::Reserved, "{name}");
-            assert_eq!(refused(&[b"a", name.as_bytes(), b"z"]), InvalidResource::Reserved);
-        }
-        assert!(world.log.calls().is_empty());
-        for name in ["quorate", "quorate-1", "r:quorate", "requorate:r"] {
-            drop(world.run(manager.lock(name)).unwrap());
-        }
-        // One that is given twice counts once.
-        let most = world.run(manager.read([&many[1..], &many[1..2]].concat())).unwrap();
-        assert_eq!(most.keys().len(), 1024);
-    }
 }

@@ -33,28 +33,6 @@ fn put(nodes: &[MemoryNode], value: &[u8]) {
 }
 
 #[test]
-fn a_lock_on_a_bare_quorum_is_held_and_the_other_nodes_are_shown_with_their_reasons() {
-    let world = World::new(5);
-    world.inject(3..4, Fault::Dead);
-    world.inject(4.., Fault::Hung);
-    let _guard = world.lock(&world.manager());
-    let seen = look(&world, "r");
-    assert_eq!((seen.state(), seen.nodes_held()), (LockState::Held, 3));
-    let views = views(&seen);
-    assert!(views[..3].iter().all(|view| matches!(view, KeyState::Held { .. })));
-    assert!(matches!(views[3], KeyState::Failed(e) if e.kind() == BackendErrorKind::Connection));
-    assert!(matches!(views[4], KeyState::Failed(e) if e.kind() == BackendErrorKind::TimedOut));
-    assert_eq!(
-        seen.to_string(),
-        "held on 3 of 5 nodes, 3 needed, 9.5s left; memory-4: connection refused; \
-         memory-5: no reply within 500.0ms"
-    );
-    // One more, and what the rest say is no quorum's word.
-    world.inject(..1, Fault::Down);
-    assert_told(&world, LockState::Unclear, 2, None);
-}
-
-#[test]
 fn nodes_that_hang_cost_one_node_timeout_however_many() {
     for hung in 1..=5 {
         for fault in [Fault::Hung, Fault::Slow(3600 * SECOND), Fault::Late(3600 * SECOND)] {

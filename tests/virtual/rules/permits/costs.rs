@@ -225,4 +225,7 @@ fn s4_none_too_many_and_duplicate_names_are_refused() {
     assert_eq!(guard.keys().len(), 1);
     assert_eq!(name_of(&world.run(manager.lock_any(["only"])).unwrap()), "only");
     assert_eq!(name_of(&world.run(manager.permit("one", 1)).unwrap()), "one#1");
+    for name in ["quorate", "quorate-1", "r:quorate", "requorate:r"] {
+        drop(world.run(manager.lock(name)).unwrap());
+    }
 }

@@ -5,27 +5,6 @@ use quorate_core::backend::Capabilities;
 use super::*;
 
 #[test]
-fn a_manager_with_another_max_ttl_is_refused_by_name() {
-    let world = World::after_a_quarantine(3);
-    for other in [MAX_TTL - MS, MAX_TTL + MS] {
-        let manager = world.guarded(other);
-        // Waiting is pointless, and ends at once.
-        let start = world.sim.elapsed();
-        let failure = failure_of(world.run(manager.lock("r").timeout(MAX_TTL)));
-        assert!(world.sim.elapsed() - start <= 2 * MS);
-        assert!(kinds(&failure).contains(&BackendErrorKind::MaxTtl));
-        assert!(kinds(&failure).iter().all(|kind| *kind == BackendErrorKind::MaxTtl), "{failure}");
-        let text = failure.to_string();
-        assert!(text.contains(&format!("60000 ms, not {} ms", other.as_millis())), "{text}");
-        assert_eq!(world.holders("r"), 0);
-        // Nor does it change anything for the others, though a node has forgotten.
-        world.nodes[2].restart_from_save();
-        world.failure(&manager);
-    }
-    world.lock_and_release(&world.guarded(MAX_TTL));
-}
-
-#[test]
 fn what_would_outlive_a_quarantine_is_refused_before_anything_is_sent() {
     let world = World::after_a_quarantine(3);
     let over = |ttl| InvalidTtl::OverMaxTtl { ttl, max_ttl: MAX_TTL };
@@ -55,37 +34,6 @@ fn what_would_outlive_a_quarantine_is_refused_before_anything_is_sent() {
     assert!(
         matches!(adopted, AdoptError::Invalid(InvalidRequest::Ttl(ttl)) if ttl == over(2 * MAX_TTL))
     );
-}
-
-#[test]
-fn a_node_that_may_evict_keys_is_refused_by_name() {
-    let world = World::complete(3);
-    let manager = world.guarded(MAX_TTL);
-    world.inject(1.., Fault::Evicting);
-    let failure = failure_of(world.run(manager.lock("r").timeout(2 * MAX_TTL)));
-    assert!(world.sim.elapsed() <= 2 * MS, "waiting would not help");
-    let text = failure.to_string();
-    assert!(text.contains("memory-3: QUORATEEVICTS the node may evict keys"), "{text}");
-    assert!(text.contains("allkeys-lru"), "{text}");
-    // No epoch is set on it, so its quarantine begins when that is repaired.
-    world.advance(MAX_TTL);
-    world.heal();
-    world.assert_quarantined(&manager, 2);
-    world.advance(MAX_TTL);
-    world.lock_and_release(&manager);
-}
-
-#[test]
-fn a_node_that_does_not_tell_who_it_is_is_refused_by_name() {
-    let world = World::after_a_quarantine(3);
-    let manager = world.guarded(MAX_TTL);
-    world.inject(..2, Fault::NoInfo);
-    let failure = failure_of(world.run(manager.lock("r").timeout(MAX_TTL)));
-    assert_eq!(kinds(&failure), [BackendErrorKind::Permission; 2]);
-    assert!(failure.to_string().contains("'info' command"), "{failure}");
-    // Without the guard it may vote.
-    let plain = world.manager();
-    world.lock_and_release(&plain);
 }
 
 /// A backend that has only what it must.

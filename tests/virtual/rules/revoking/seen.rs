@@ -1,7 +1,7 @@
 //! V7: a lock is taken from the holder that was seen, and from no other.
 
 use futures_util::future::join;
-use quorate_core::{LockError, operators::Inspection};
+use quorate_core::operators::Inspection;
 
 use super::*;
 
@@ -149,51 +149,5 @@ fn v7_a_name_that_cannot_be_locked_is_refused() {
             world.run(manager.delete_seen(name, &seen)),
         ];
         assert!(refused.iter().all(|it| it.is_err()), "{refused:?}");
-    }
-}
-
-/// The mark of a lock that was kept has no holder: it can be deleted, and no lock that is held passes for one.
-#[test]
-fn a_mark_is_seen_as_done_and_can_be_deleted() {
-    let world = World::in_order(3);
-    let manager = world.builder().label("done:web-3").build().unwrap();
-    let guard = world.lock(&manager);
-    assert!(!see(&world).is_done() && see(&world).label() == Some("done:web-3"));
-    world.advance(3 * SECOND);
-    let ended = Duration::from_micros(world.sim.unix_micros());
-    world.run(guard.keep(60 * SECOND)).unwrap();
-    let seen = see(&world);
-    assert!(seen.is_done() && seen.state() == LockState::Held, "{seen}");
-    assert_eq!(seen.label(), Some("done:web-3"));
-    assert_eq!(seen.to_string(), "done by \"done:web-3\" on 3 of 3 nodes, 2 needed");
-    // To the millisecond, and the same on all nodes.
-    let ran = seen.holders()[0].ran().unwrap();
-    assert_eq!(ran.end.as_millis(), ended.as_millis());
-    assert!((2_999..=3_100).contains(&(ran.end - ran.start).as_millis()), "{ran:?}");
-    assert!(times_left(&world).iter().all(|left| *left == Some(60 * SECOND)));
-    let held: LockError = world.try_lock(&world.manager()).unwrap_err();
-    assert!(held.to_string().starts_with("r: done by \"done:web-3\" on "), "{held}");
-    assert!(take_from(&world, &seen, true).is_effective());
-    let again = world.lock(&world.manager());
-    // It is gone, and the next holder is another one.
-    assert!(!take_from(&world, &seen, true).is_effective());
-    world.run(again.extend()).unwrap();
-}
-
-/// A node that does not answer the mark costs a node timeout, and keeps the lock all the same. Over a pool there is none.
-#[test]
-fn a_lock_is_kept_where_its_mark_is_not_set() {
-    for (world, is_done) in [(World::in_order(3), true), (World::new(3), false)] {
-        let guard = world.lock(&world.manager());
-        let before = values(&world);
-        world.nodes[..1].iter().for_each(cut_off);
-        let start = world.sim.elapsed();
-        world.run(guard.keep(60 * SECOND)).unwrap();
-        let most = if is_done { 500 * MS } else { Duration::ZERO };
-        assert_eq!(world.sim.elapsed() - start, most);
-        assert_eq!(see(&world).is_done(), is_done);
-        assert_eq!(values(&world)[0], before[0]);
-        assert!(times_left(&world).iter().all(|left| left.is_some_and(|left| left > 59 * SECOND)));
-        assert!(world.try_lock(&world.manager()).unwrap_err().is_held());
     }
 }
