@@ -1,10 +1,9 @@
 //! H7: when leases are renewed, and for how long.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::error::InvalidRequest;
-use quorate_core::{LeaseEnd, LockError, LockGuard, LockManager, Runtime};
+use quorate_core::{LeaseEnd, LockError, LockGuard, Runtime};
 use quorate_memory::{Effect, Fault, Rule};
 
 use crate::world::{HOUR, MS, SECOND, World};
@@ -61,44 +60,20 @@ fn h7_a_request_has_the_hold_limit_of_its_manager_or_one_of_its_own() {
     }
 }
 
-/// Waits for the lock in the background, and keeps it.
-fn hold(world: &World, manager: &LockManager, name: &str, renews: bool) -> Held {
-    let (request, held) = (manager.lock(name), Held::default());
-    let kept = Arc::clone(&held);
-    world.sim.spawn(Box::pin(async move {
-        let guard = request.await.unwrap();
-        if renews {
-            guard.auto_renew();
-        }
-        *kept.lock().unwrap() = Some(guard);
-    }));
-    held
-}
-
-type Held = Arc<Mutex<Option<LockGuard>>>;
-
-fn valid(held: &[Held]) -> usize {
-    let is_valid =
-        |held: &&Held| held.lock().unwrap().as_ref().is_some_and(|guard| guard.is_valid());
-    held.iter().filter(is_valid).count()
-}
-
 #[test]
 fn h7_five_thousand_leases_are_renewed_on_slow_nodes() {
     let world = World::new(3);
     let builder =
         world.builder().ttl(30 * SECOND).node_timeout(12 * SECOND).wait_timeout(60 * SECOND);
     let manager = builder.build().unwrap();
-    let leases: Vec<_> =
-        (0..5_000).map(|lease| hold(&world, &manager, &format!("r:{lease}"), true)).collect();
-    world.advance(SECOND);
-    assert_eq!(valid(&leases), 5_000);
+    let hold = |lease| world.run(manager.lock(format!("r:{lease}")).auto_renew()).unwrap();
+    let leases: Vec<LockGuard> = (0..5_000).map(hold).collect();
     let way = 4 * SECOND;
     for node in &world.nodes {
         node.add_rule(Rule::new(Effect::Delay { least: way, most: way }));
     }
     world.advance(100 * SECOND);
-    assert_eq!(valid(&leases), 5_000);
+    assert!(leases.iter().all(|guard| guard.is_valid()));
 }
 
 #[test]
