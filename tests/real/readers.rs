@@ -1,14 +1,18 @@
 //! Readers and writers on real nodes: with both clients, over a pool, and beside other Redlock libraries.
 
+use std::future::IntoFuture as _;
 use std::time::Duration;
 
-use quorate::LockBackend as _;
 use quorate::backend::{AcquireOptions, CallReply, Mode, Operation, Ttl, Vote};
-use quorate_tests::wait::{LONG_TTL, until, until_it_says};
+use quorate::{DetachedLock, LockBackend as _, LockManager, operators::LockState};
+use quorate_tests::keys::waiters;
+use quorate_tests::wait::{LONG_TTL, until, until_it_says, within_limit};
 use quorate_tests::{Nodes, RedisServer, Reply};
 
 use crate::calls::{acquire, asked, claim, extend, key, release};
-use crate::client::{Client, close, nothing_is_left, on_tokio, unreachable, with_each};
+use crate::client::{
+    Client, assert_clean, close, close_all, nothing_is_left, on_tokio, unreachable, with_each,
+};
 use crate::wire::commands;
 use crate::working::share;
 
@@ -30,10 +34,104 @@ fn ends(node: &RedisServer) -> (Vec<i64>, i64) {
     (scores.collect(), node.pttl("r"))
 }
 
+async fn readers(manager: &LockManager) -> usize {
+    manager.inspect("r").await.unwrap().readers().len()
+}
+
+/// The life of a reader: another one beside it, an extension, a record, labels, a revoke.
+#[test]
+fn rw5_readers_hold_together_and_a_lock_alone() {
+    let nodes = &Nodes::start(3);
+    with_each(&Client::WITH_POOL, async |client| {
+        let one = client.builder(nodes).label("web-3").build().unwrap();
+        let other = client.manager(nodes);
+        let first = one.read("r").await.unwrap();
+        let second = other.read(["q", "r"]).auto_renew().await.unwrap();
+        first.extend().await.unwrap();
+        for names in [&["r"][..], &["q", "r"]] {
+            assert!(other.lock(names.to_vec()).no_wait().await.unwrap_err().is_held());
+            assert!(other.lock(names.to_vec()).fenced().no_wait().await.unwrap_err().is_held());
+        }
+        // A quorum may have the readers before the third node does.
+        until_it_says("two readers", async || readers(&other).await == 2).await;
+        let seen = other.inspect("r").await.unwrap();
+        assert_eq!(seen.state(), LockState::Held, "{client:?}");
+        assert!(seen.to_string().starts_with("held by 2 readers (\"web-3\") on "), "{seen}");
+        let record = first.detach().unwrap().encode();
+        second.release().await.unwrap();
+        let adopted = other.adopt(&DetachedLock::decode(&record).unwrap()).await.unwrap();
+        assert!(one.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
+        adopted.release().await.unwrap();
+        nothing_is_left(nodes).await;
+
+        let guard = one.lock("r").await.unwrap();
+        let refused = other.read("r").no_wait().await.unwrap_err();
+        assert_eq!(refused.held_by(), Some("web-3"), "{client:?}: {refused}");
+        guard.release().await.unwrap();
+        nothing_is_left(nodes).await;
+
+        let reading = one.read("r").await.unwrap();
+        until("each node has a reader", || nodes.iter().all(|node| node.pttl("r") > 0)).await;
+        assert!(other.revoke("r").await.unwrap().is_effective(), "{client:?}");
+        assert!(reading.extend().await.is_err() && !reading.is_valid(), "{client:?}");
+        other.delete("r").await.unwrap();
+        close_all([&one, &other], nodes).await;
+    });
+}
+
 /// Readers of several processes are together, and no writer is beside one.
 #[test]
 fn rw5_readers_and_writers_of_processes_never_meet() {
     share("readers");
+}
+
+/// A writer waits for readers, and a reader for a writer: each is notified, on a pool it asks.
+#[test]
+fn rw3_a_writer_waits_for_readers_and_they_for_it() {
+    let nodes = &Nodes::start(1);
+    let queued =
+        |count: usize| nodes[0].cli(&["ZCARD", &waiters("r")]) == Reply::Integer(count as i64);
+    with_each(&Client::WITH_POOL, async |client| {
+        let [one, other, third] = [(); 3].map(|()| client.manager(nodes));
+        let readings = [one.read("r").await.unwrap(), other.read("r").await.unwrap()];
+        let mut writing = tokio::spawn(third.lock("r").into_future());
+        until("the writer waits", || queued(1)).await;
+        // RW1: both read already, and the next one gives way. RW4: they extend all the same.
+        assert!(one.read("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
+        let mut behind = tokio::spawn(one.read("r").into_future());
+        until("a reader waits behind it", || queued(2)).await;
+        for reading in readings {
+            reading.extend().await.unwrap();
+            assert!(!writing.is_finished(), "{client:?}");
+            reading.release().await.unwrap();
+        }
+        // A writer that a busy machine stops for 150 ms is passed by the reader, which has to queue again.
+        let turn = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    writing = &mut writing => break writing,
+                    passed = &mut behind => {
+                        passed.unwrap().unwrap().release().await.unwrap();
+                        behind = tokio::spawn(one.read("r").into_future());
+                    }
+                }
+            }
+        };
+        let writing = within_limit("the lock", turn).await.unwrap().unwrap();
+        assert!(!behind.is_finished(), "{client:?}");
+        let beside = tokio::spawn(other.read("r").into_future());
+        until("two processes wait to read", || queued(2)).await;
+        writing.release().await.unwrap();
+        let behind = within_limit("a reader", behind).await.unwrap().unwrap();
+        let beside = within_limit("a reader", beside).await.unwrap().unwrap();
+        assert!(behind.is_valid() && beside.is_valid(), "RW2: {client:?}");
+        drop((behind, beside));
+        for manager in [one, other, third] {
+            assert_clean(&manager).await;
+        }
+        nothing_is_left(nodes).await;
+    });
 }
 
 /// Also where the refusal is an error reply: a process that is refused at once has to know where the wait queue is.

@@ -223,7 +223,7 @@ impl<A: Actor> Room<A> {
         {
             self.served = Some(due);
             let wake = shell.cluster().attempts.serve(shell.slot, due);
-            effects.wake = wake.or(effects.wake.take());
+            effects.wake = wake.or_else(|| effects.wake.take());
         }
     }
 }
@@ -247,7 +247,7 @@ impl<A: Actor> LateState for Room<A> {
             // Not where it was answered: that can be inside `begin`, under the lock.
             let await_back = std::mem::take(&mut settled.await_back);
             let wake = shell.cluster().attempts.tell_back(tag.node, await_back);
-            effects.wake = wake.or(effects.wake.take());
+            effects.wake = wake.or_else(|| effects.wake.take());
         }
         self.actor.handle(shell, input, now, effects);
         self.apply(shell, now, effects);

@@ -1,6 +1,8 @@
 //! W1: while there are waiters, a free lock is not idle for longer than one refresh.
 
+use std::future::IntoFuture;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::Runtime;
@@ -64,6 +66,41 @@ fn w1_a_free_lock_is_not_idle_longer_than_a_refresh() {
                 assert!(idle.iter().all(|idle| *idle <= IDLE + silent), "{story}: {idle:?}");
             }
         }
+    }
+}
+
+#[test]
+fn w1_a_free_lock_is_not_idle_longer_than_a_refresh_when_a_waiter_is_cancelled_at_any_poll() {
+    for loses_pushes in [false, true] {
+        let mut has_won = false;
+        for polls in 1..60 {
+            let queue = queue(0);
+            let scene = &queue.scene;
+            scene.quirk.loses_pushes.store(loses_pushes, Ordering::Relaxed);
+            let (sim, first) = (scene.sim.clone(), scene.process());
+            let mut wait = Box::pin(first.lock("r").into_future());
+            assert!(sim.block_on_for(wait.as_mut(), 1).is_none());
+            sim.advance(5 * MS);
+            let second = scene.process().hold_once("r", MS);
+            // The release comes while the first waiter is polled.
+            let free = Arc::<Mutex<Option<_>>>::default();
+            let (holder, guard, freed) = (queue.holder.clone(), queue.guard, Arc::clone(&free));
+            queue.holder.spawn(async move {
+                holder.client.sleep(2 * SECOND).await;
+                guard.release().await.unwrap();
+                *freed.lock().unwrap() = Some(holder.client.now());
+            });
+            let won = sim.block_on_for(wait.as_mut(), polls);
+            has_won |= won.is_some();
+            drop((won, wait));
+            let dropped = sim.now();
+            sim.advance(10 * SECOND);
+            let held = second.lock().unwrap().expect("it got it");
+            let free = free.lock().unwrap().expect("it was released").max(dropped);
+            let idle = held.from.saturating_duration_since(free);
+            assert!(idle <= IDLE, "after {polls} polls, no push: {loses_pushes}: {idle:?}");
+        }
+        assert!(has_won, "some are cancelled after they won");
     }
 }
 
