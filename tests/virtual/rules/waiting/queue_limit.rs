@@ -57,6 +57,19 @@ fn a_waiter_that_goes_away_makes_room_and_other_keys_have_room() {
     drop(world.run(other).unwrap());
 }
 
+/// The tasks that want one of several names queue in one place, whose key no user knows.
+#[test]
+fn one_too_many_for_one_of_several_names_is_told_a_name() {
+    let world = World::complete(3);
+    let manager = manager(&world, 0);
+    let held = ["q", "r"].map(|name| world.run(manager.lock(name)).unwrap());
+    let first = world.begun(manager.lock_any(["q", "r"]));
+    let (name, most) = refused(&world, manager.lock_any(["r", "q"]).into_future());
+    assert!(["q", "r"].contains(&&*name) && most == 0, "{name}");
+    drop(held);
+    drop(world.run(first).unwrap());
+}
+
 /// A release is no holder, and a request that waits for none is never queued behind one.
 #[test]
 fn a_request_that_waits_for_no_holder_is_not_one_too_many() {
