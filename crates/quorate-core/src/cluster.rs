@@ -6,9 +6,8 @@ pub(crate) mod shell;
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
-
-use event_listener::{Event, EventListener};
 
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
@@ -142,12 +141,8 @@ impl Answered for Settling {
         }
     }
 
-    fn is_given_up(&self, tag: &Tag) -> bool {
-        self.slot.as_ref().is_some_and(|slot| slot.is_given_up(tag))
-    }
-
-    fn gives_up(&self) -> EventListener {
-        self.slot.as_ref().map_or_else(|| Event::new().listen(), |slot| slot.gives_up())
+    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
+        self.slot.as_ref().is_some_and(|slot| slot.is_given_up(tag, task))
     }
 
     fn note_membership(&self, tag: &Tag, says: &Arc<Membership>) {

@@ -47,6 +47,7 @@
 //! | 2 | `config` | the settings, checked |
 //! | 2 | [`error`] | one error per operation |
 //! | 1 | [`seam/backend`](backend) | the seam to a node; `call`: a call and its way back |
+//! | 1 | `seam/given_up` | tasks of backends that wait until an answer is not awaited any more |
 //! | 1 | [`seam/runtime`](runtime) | the seam to a runtime: clock, timer, tasks, randomness |
 //! | 0 | [`resource`] | names, keys and tokens |
 //! | 0 | `algorithm` | what is decided, without async, clock, randomness or I/O |

@@ -118,7 +118,7 @@ impl State {
         effects: &mut Effects,
     ) {
         attempt.given_up.fetch_or(NodeSet::from_iter([node]).bits(), Ordering::SeqCst);
-        effects.gives_up = true;
+        attempt.wake_given_up(effects);
         self.note_may_hold(attempt, node, now);
         effects.tell(move |attempt| {
             let name = attempt.cluster().nodes.name(node);

@@ -20,9 +20,8 @@ mod wakers;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::time::Instant;
-
-use event_listener::EventListener;
 
 use self::late::{LateLock, LateState};
 use self::wakers::Wakers;
@@ -32,7 +31,8 @@ use crate::cluster::attempts::{Notice, Slot, Timed, Wake};
 use crate::cluster::nodes::Settled;
 use crate::error::QuorumFailure;
 use crate::resource::Key;
-use crate::seam::backend::{Answered, Call, CallResult, Membership, Operation, Tag};
+use crate::seam::backend::{Answered, Call, CallKind, CallResult, Membership, Operation, Tag};
+use crate::seam::given_up::GiveUpWakers;
 use crate::telemetry;
 
 /// A machine with what its decisions leave behind.
@@ -85,7 +85,7 @@ pub(crate) struct Shell<A: Actor> {
     pub(crate) slot: Slot,
     /// Nothing is left to await, and all calls are given up.
     is_over: AtomicBool,
-    gives_up: event_listener::Event,
+    give_up_wakers: GiveUpWakers,
     room: LateLock<Room<A>>,
 }
 
@@ -107,8 +107,6 @@ pub(crate) struct Effects<A: Actor> {
     /// Dropped, it is handed over.
     pub(crate) handed_over: A::HandedOver,
     events: Vec<Event<A>>,
-    /// Calls are given up: the backends that carry them are notified.
-    pub(crate) gives_up: bool,
     is_over: bool,
 }
 
@@ -127,8 +125,8 @@ impl<A: Actor> Effects<A> {
 
 impl<A: Actor> Default for Effects<A> {
     fn default() -> Self {
-        let (is_changed, wakers, wake, handed_over, events, gives_up, is_over) = Default::default();
-        Self { is_changed, wakers, wake, handed_over, events, gives_up, is_over }
+        let (is_changed, wakers, wake, handed_over, events, is_over) = Default::default();
+        Self { is_changed, wakers, wake, handed_over, events, is_over }
     }
 }
 
@@ -149,10 +147,17 @@ impl<A: Actor> Shell<A> {
         actor: A,
         now: Instant,
     ) -> Option<Arc<Self>> {
-        let (wakers, served, is_over, gives_up) = Default::default();
+        let (wakers, served, is_over, give_up_wakers) = Default::default();
         let room = LateLock::new(Room { actor, wakers, served });
         let shell = cluster.attempts.register(|slot| {
-            Arc::new(Self { unlocked, cluster: Arc::clone(cluster), slot, is_over, gives_up, room })
+            Arc::new(Self {
+                unlocked,
+                cluster: Arc::clone(cluster),
+                slot,
+                is_over,
+                give_up_wakers,
+                room,
+            })
         })?;
         shell.act(now, |_| ());
         Some(shell)
@@ -206,8 +211,14 @@ impl<A: Actor> Shell<A> {
         if self.is_over.swap(true, Ordering::SeqCst) {
             return false;
         }
-        (effects.is_over, effects.is_changed, effects.gives_up) = (true, true, true);
+        (effects.is_over, effects.is_changed) = (true, true);
+        self.wake_given_up(effects);
         true
+    }
+
+    /// Gives up calls: notifies the backends that carry them.
+    pub(crate) fn wake_given_up(&self, effects: &mut Effects<A>) {
+        effects.wakers.add(self.give_up_wakers.take());
     }
 }
 
@@ -263,9 +274,6 @@ impl<A: Actor> LateState for Room<A> {
         let attempts = &shell.cluster().attempts;
         attempts.wake(effects.wake);
         effects.wakers.wake();
-        if effects.gives_up {
-            shell.gives_up.notify(usize::MAX);
-        }
         for event in effects.events {
             event(shell);
         }
@@ -277,18 +285,20 @@ impl<A: Actor> LateState for Room<A> {
 
 impl<A: Actor> Answered for Shell<A> {
     fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
+        // The push of a watch is awaited once its call has settled.
+        if tag.kind != CallKind::Watch {
+            self.give_up_wakers.settled(tag.number);
+        }
         let now = now.unwrap_or_else(|| self.cluster().now());
         let settled = self.cluster().nodes.settled(&tag, result, now);
         self.cluster.follow_group(tag.kind, now);
         self.room.put(&self, (Input::Reply(tag, settled), now));
     }
 
-    fn is_given_up(&self, tag: &Tag) -> bool {
-        A::is_given_up(self, tag) || self.is_over.load(Ordering::SeqCst)
-    }
-
-    fn gives_up(&self) -> EventListener {
-        self.gives_up.listen()
+    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
+        self.give_up_wakers.ask(tag.number, task, || {
+            A::is_given_up(self, tag) || self.is_over.load(Ordering::SeqCst)
+        })
     }
 
     fn now(&self) -> Option<Instant> {

@@ -56,6 +56,11 @@ impl Wakers {
         other.more.append(&mut self.more);
     }
 
+    /// Adds tasks of backends, which wait for no state.
+    pub(crate) fn add(&mut self, tasks: Vec<(u32, Waker)>) {
+        self.more.extend(tasks.into_iter().map(|(_, task)| (0, task)));
+    }
+
     /// Wakes all. Without any mutex.
     pub(crate) fn wake(self) {
         self.first.into_iter().chain(self.more).for_each(|(_, waker)| waker.wake());

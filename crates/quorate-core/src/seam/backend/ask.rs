@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use event_listener::{Event, EventListener};
-
 use super::call::{Answered, Call, CallKind, NotSent, Tag};
 use super::error::BackendError;
 use super::operation::{CallReply, CallResult, Operation};
 use super::options::Reply;
 use crate::algorithm::quorum::NodeId;
+use crate::seam::given_up::GiveUpWakers;
 use crate::seam::runtime::lock;
 
 /// The answer to a call that was made with [`ask`]. Dropping it gives the call up.
@@ -32,7 +31,7 @@ pub struct Asked {
 struct Ask {
     state: Mutex<AskState>,
     is_given_up: AtomicBool,
-    gives_up: Event,
+    give_up_wakers: GiveUpWakers,
 }
 
 #[derive(Debug, Default)]
@@ -133,7 +132,7 @@ impl Drop for Asked {
         self.ask.is_given_up.store(true, Ordering::SeqCst);
         let waker = lock(&self.ask.state).waker.take();
         drop(waker);
-        self.ask.gives_up.notify(usize::MAX);
+        self.ask.give_up_wakers.take().into_iter().for_each(|(_, task)| task.wake());
     }
 }
 
@@ -168,12 +167,8 @@ impl Answered for Ask {
         self.change(|state| state.result = Some(result));
     }
 
-    fn is_given_up(&self, _: &Tag) -> bool {
-        self.is_given_up.load(Ordering::SeqCst)
-    }
-
-    fn gives_up(&self) -> EventListener {
-        self.gives_up.listen()
+    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool {
+        self.give_up_wakers.ask(tag.number, task, || self.is_given_up.load(Ordering::SeqCst))
     }
 
     fn now(&self) -> Option<Instant> {

@@ -6,10 +6,10 @@
 //! *lost*.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::{Arc, Weak};
+use std::task::{Poll, Waker};
 use std::time::Instant;
-
-use event_listener::EventListener;
 
 use super::claim::Claim;
 use super::error::{BackendError, BackendErrorKind};
@@ -21,10 +21,8 @@ use crate::algorithm::quorum::NodeId;
 pub(crate) trait Answered: Send + Sync {
     /// The call settled. `now`: when the reply was there, if the backend has read the clock.
     fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>);
-    /// Whether the answer is not awaited any more.
-    fn is_given_up(&self, tag: &Tag) -> bool;
-    /// Notifies when any of its calls has been given up.
-    fn gives_up(&self) -> EventListener;
+    /// Whether the answer is not awaited any more. While it is, `task` is woken when that ends.
+    fn is_given_up(&self, tag: &Tag, task: Option<&Waker>) -> bool;
     /// The time on the clock of [`answered`](Self::answered).
     fn now(&self) -> Option<Instant>;
     /// Whether the call is in a queue of the backend, or has left it late.
@@ -228,13 +226,17 @@ impl Call {
     ///
     /// The future can be dropped at any time.
     pub async fn given_up(&self) {
-        given_up(&self.tag, || self.sender.clone()).await;
+        until(|task| self.ask_given_up(Some(task))).await;
     }
 
     /// Whether the answer is not awaited any more.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
-        self.sender.as_ref().is_none_or(|sender| sender.is_given_up(&self.tag))
+        self.ask_given_up(None)
+    }
+
+    fn ask_given_up(&self, task: Option<&Waker>) -> bool {
+        self.sender.as_ref().is_none_or(|sender| sender.is_given_up(&self.tag, task))
     }
 
     /// Notes that the call waits in a queue of this process.
@@ -275,17 +277,12 @@ impl Call {
     }
 }
 
-/// Resolves when a call is given up, or has no sender any more.
-async fn given_up(tag: &Tag, sender: impl Fn() -> Option<Arc<dyn Answered>>) {
-    while let Some(sender) = sender() {
-        // Before the look, so that no change is missed.
-        let changed = sender.gives_up();
-        if sender.is_given_up(tag) {
-            return;
-        }
-        drop(sender);
-        changed.await;
-    }
+/// Resolves when the condition is true. The condition wakes the task.
+fn until(is_true: impl Fn(&Waker) -> bool) -> impl Future<Output = ()> {
+    poll_fn(move |context| match is_true(context.waker()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
 }
 
 impl Drop for Call {
@@ -329,7 +326,7 @@ impl Push {
     /// Whether no push is awaited any more. Then it can be dropped.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
-        self.sender().is_none_or(|sender| sender.is_given_up(&self.tag))
+        self.ask_given_up(None)
     }
 
     /// Resolves when no push is awaited any more.
@@ -338,17 +335,18 @@ impl Push {
     ///
     /// The future can be dropped at any time.
     pub async fn given_up(&self) {
-        given_up(&self.tag, || self.sender()).await;
+        until(|task| self.ask_given_up(Some(task))).await;
     }
 
-    fn sender(&self) -> Option<Arc<dyn Answered>> {
-        self.sender.as_ref().and_then(Weak::upgrade)
+    fn ask_given_up(&self, task: Option<&Waker>) -> bool {
+        let sender = self.sender.as_ref().and_then(Weak::upgrade);
+        sender.is_none_or(|sender| sender.is_given_up(&self.tag, task))
     }
 }
 
 impl Drop for Push {
     fn drop(&mut self) {
-        if let Some(sender) = self.sender() {
+        if let Some(sender) = self.sender.as_ref().and_then(Weak::upgrade) {
             sender.pushed(&self.tag);
         }
     }

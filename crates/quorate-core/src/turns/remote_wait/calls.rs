@@ -66,7 +66,7 @@ impl WaitState {
     pub(super) fn publish_watch(&mut self, wait: &RemoteWait, effects: &mut Effects) {
         let watching = if self.machine.is_over() { 0 } else { self.goal.watches.lowest() };
         if wait.watching.swap(watching, Ordering::SeqCst) != watching {
-            effects.gives_up = true;
+            wait.wake_given_up(effects);
         }
     }
 
