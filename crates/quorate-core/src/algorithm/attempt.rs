@@ -109,6 +109,8 @@ pub struct AttemptMachine<E, H = ()> {
     calls: u32,
     /// No node that has answered keeps a list of its group.
     is_unlisted: bool,
+    /// The nodes that push have been looked at for the first time.
+    has_looked: bool,
     /// The nodes whose release is in the client's own queue, and those whose release has left it
     /// late.
     queued: NodeSet,
@@ -223,7 +225,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         fencing_token: Option<FencingToken>,
         now: Instant,
     ) -> Self {
-        let nodes = settings.nodes.ids().map(|id| Node::new(settings.pushing.contains(id)));
+        let nodes = settings.nodes.ids().map(|_| Node::new());
         let limits = settings.nodes.ids().map(|id| settings.call_limit(id));
         let longest = limits.max().unwrap_or(settings.node_timeout);
         let mut attempt = Self {
@@ -239,6 +241,7 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
             longest_ttl: settings.ttl,
             calls: 0,
             is_unlisted: false,
+            has_looked: false,
             queued: NodeSet::default(),
             left_late: NodeSet::default(),
             sends: VecDeque::with_capacity(settings.nodes.get()),

@@ -36,7 +36,7 @@ impl<E: Clone + Hash, H: Clone + Default + Hash> AttemptMachine<E, H> {
         let left = |at: Instant| at.saturating_duration_since(now);
         let Self { phase, round, timers, hold_until, fencing_token, .. } = self;
         let Self { settings, nodes: _, longest_ttl, calls: _, queued, left_late, .. } = self;
-        self.is_unlisted.hash(hasher);
+        (self.has_looked, self.is_unlisted).hash(hasher);
         if !settings.connecting.is_empty() {
             left(self.connect_until).hash(hasher);
         }

@@ -31,11 +31,6 @@ pub(super) enum LookReason {
 }
 
 impl Looking {
-    /// `is_pushing`: the node is looked at once in any case.
-    pub(super) fn new(is_pushing: bool) -> Self {
-        Self { reason: is_pushing.then_some(LookReason::First), ..Self::default() }
-    }
-
     /// The node was looked at, and nothing had changed.
     pub(super) fn note_ours(&mut self, now: Instant) {
         if self.is_told {
@@ -67,8 +62,14 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         if matches!(self.phase, Phase::Acquiring | Phase::Adopting | Phase::Raising) {
             self.plan_first_look(now);
         }
-        for id in self.settings.pushing.iter() {
-            self.look_at(id, now);
+        if self.is_held() {
+            let is_first = !std::mem::replace(&mut self.has_looked, true);
+            for id in self.settings.pushing.iter() {
+                if is_first {
+                    self.nodes[id.index()].looking.reason.get_or_insert(LookReason::First);
+                }
+                self.look_at(id, now);
+            }
         }
     }
 

@@ -108,7 +108,7 @@ pub(super) struct FailedRelease<E> {
 }
 
 impl<E: Clone, H: Clone> Node<E, H> {
-    pub(super) fn new(is_pushing: bool) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             know: Knowledge::Blank,
             calls: Vec::new(),
@@ -117,7 +117,7 @@ impl<E: Clone, H: Clone> Node<E, H> {
             stranger: None,
             number: None,
             failure: None,
-            looking: Looking::new(is_pushing),
+            looking: Looking::default(),
         }
     }
 

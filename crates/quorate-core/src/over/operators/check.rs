@@ -36,7 +36,7 @@ impl LockManager {
     /// All nodes are asked at once, and each may reply for a node timeout. Then each sets and
     /// deletes a key that no lock can have, `:quorate:check` below the
     /// [prefix](crate::LockManagerBuilder::key_prefix) or `quorate:check` without one, and may take
-    /// a node timeout more. A node without a problem may fail later.
+    /// a node timeout more for each of the two. A node without a problem may fail later.
     ///
     /// ```
     /// use quorate_core::LockManager;
@@ -273,6 +273,9 @@ impl CheckRequest {
             Ok(time) => report.round_trip = Some(time),
             // Another problem says why.
             Err(_) if !is_voting => {}
+            Err(error) if error.kind() == BackendErrorKind::TimedOut => {
+                report.problems.push(Problem::Failed(error));
+            }
             Err(error) => report.problems.push(Problem::CannotLock { key, error }),
         }
         report

@@ -28,8 +28,8 @@ use super::{BoxFuture, EntropyError, Runtime, os_random};
 /// stops the release. At the end of `main`, [`close`](crate::LockManager::close) the manager.
 ///
 /// The clock is tokio's, which tests can pause, plus the time for which the machine was suspended.
-/// On Linux, a task looks for a suspend twice a second while a lock is held for long. Build your
-/// own tokio runtime with `enable_all`: this type needs the timer and the clients need I/O.
+/// On Linux, a task looks for a suspend each 0.4 s while a lock is held for long. Build your own
+/// tokio runtime with `enable_all`: this type needs the timer and the clients need I/O.
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
     home: TokioContext,

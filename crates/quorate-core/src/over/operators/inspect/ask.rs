@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use super::{Inspection, KeyState, NodeView};
 use crate::backend::Operation;
 use crate::resource::Key;
-use crate::{IntoResource, InvalidResource, LockManager};
+use crate::{BackendErrorKind, IntoResource, InvalidResource, LockManager};
 
 impl LockManager {
     /// Shows who holds the lock on `resource`, and for how long, without acquiring it.
@@ -55,8 +55,10 @@ impl LockManager {
         let answers = join_all(answers).await;
         let end = cluster.now();
         let views = answers.into_iter().map(|(id, answer, at)| {
-            let stranger = || cluster.nodes.groups.stranger(id);
-            let answer = answer.and_then(|reply| stranger().map_or(Ok(reply), Err));
+            let answer = match answer {
+                Err(error) if error.kind() == BackendErrorKind::TimedOut => Err(error),
+                answer => cluster.nodes.groups.stranger(id).map_or(answer, Err),
+            };
             let state = KeyState::of(answer, end.saturating_duration_since(at));
             NodeView { name: Arc::clone(cluster.nodes.name(id)), state }
         });
