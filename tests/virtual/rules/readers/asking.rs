@@ -120,6 +120,32 @@ fn the_gate_is_awaited_for_no_longer_than_a_round_behind_the_deadline() {
     }
 }
 
+/// The gate says behind the deadline that a writer waits, and no node answers the undo.
+/// Rule C8.
+#[test]
+fn the_gate_and_the_undo_are_awaited_for_no_longer_than_a_round_behind_the_deadline() {
+    let scene = Scene::new(3);
+    let [holder, writer, reader] = [(); 3].map(|()| scene.process());
+    let _reading = scene.run(holder.locks.read("r").ttl(60 * SECOND)).unwrap();
+    let _waiting = writer.hold_once("r", 50 * MS);
+    scene.advance(5 * MS);
+    // It learns which node is the gate, and forgets what that has said.
+    assert!(is_held(scene.run(reader.locks.read("r").no_wait())));
+    scene.advance(2 * SECOND);
+    let (gate, way) = (scene.gate("r"), 20 * MS);
+    for (place, node) in scene.nodes.iter().enumerate() {
+        let by = if place == gate { 2 * way } else { way };
+        node.add_rule(slow(by).on(Operation::Acquire).client(&reader.client));
+        node.add_rule(slow(10 * SECOND).on(Operation::Release).client(&reader.client));
+    }
+    let (start, took) = (reader.client.now(), 2 * way + ROUND_TRIP);
+    let timeout = took + MS;
+    assert!(is_held(scene.run(reader.locks.read("r").timeout(timeout))));
+    let waited = reader.client.now() - start;
+    assert!(waited >= 4 * way, "the gate was awaited: {waited:?}");
+    assert!(waited <= timeout + took, "{waited:?}");
+}
+
 /// The user may not look into the queue: a node refuses the acquire that asks, and learns it.
 /// Rule RW1.
 #[test]

@@ -57,7 +57,10 @@ impl Rounds<'_> {
         let took = failure.waited();
         telemetry::round_lost(&self.request.keys, reason(loss), took, &failure);
         let error = error_of(self.cluster(), loss, failure);
-        self.last = Some(LostRound { loss, took, at, error, undo: self.undo_limit(took) });
+        // The gate may have been awaited behind the deadline: both together take no longer.
+        let late = self.deadline.map_or(Duration::ZERO, |end| at.saturating_duration_since(end));
+        let undo = self.undo_limit(took).saturating_sub(late);
+        self.last = Some(LostRound { loss, took, at, error, undo });
     }
 
     /// Whether the answers that came after the lost round make another one pointless. Then they are
