@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::{env, fs, thread};
+use std::{env, fs};
 
 use crate::cmd::{Cmd, Outcome, cargo, list, root, stem};
 use crate::packages::need;
@@ -12,21 +12,11 @@ const ALL: &[&str] =
     &["test", "--workspace", "--all-features", "--locked", "--exclude", "quorate-postgres"];
 
 /// Runs all tests that are programs of their own, and builds the examples, which some of them run.
-///
-/// The model only computes, and most tests on real nodes wait: they run side by side.
 pub(crate) fn tests() -> Outcome {
+    // Most tests on real nodes wait.
     let threads = env::var("RUST_TEST_THREADS").unwrap_or_else(|_| "8".to_owned());
     let targets = ["--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
-    cargo(ALL).args(&targets).args(&["--no-run"]).run()?;
-    let model = cargo(ALL).args(&["--test", "model"]).env("RUST_TEST_THREADS", "1");
-    let others = cargo(ALL).args(&["--exclude", "quorate-model"]).args(&targets);
-    let others = others.env("RUST_TEST_THREADS", &threads);
-    let (model, others) = thread::scope(|scope| {
-        let model = scope.spawn(|| model.run());
-        let others = others.run();
-        (model.join().unwrap_or_else(|_| Err("the model was not run".to_owned())), others)
-    });
-    model.and(others)
+    cargo(ALL).args(&targets).env("RUST_TEST_THREADS", &threads).run()
 }
 
 pub(crate) fn doc_tests() -> Outcome {
