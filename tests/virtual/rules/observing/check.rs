@@ -7,7 +7,7 @@ use crate::world::{MS, SECOND, World};
 use quorate_core::backend::{CallReply, Capabilities};
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{BackendError, BackendErrorKind, LockManager, RestartGuard, operators::Check};
-use quorate_memory::{Effect, Fault, Rule};
+use quorate_memory::{Effect, Fault, Operation, Rule};
 
 fn check(world: &World, manager: &LockManager) -> Check {
     world.sim.block_on(manager.check())
@@ -77,6 +77,17 @@ fn a_check_sets_and_deletes_a_key_that_no_lock_has() {
         world.nodes[0].put(key, quorate_memory::Value::String(b"of another check".into()));
         assert_eq!(problems(&check(&world, &manager)).len(), 2);
         assert!(world.sim.block_on(manager.lock(":quorate:check")).unwrap_err().is_permanent());
+    }
+}
+
+#[test]
+fn a_set_or_a_delete_that_is_not_answered_is_a_node_that_does_not_answer() {
+    for operation in [Operation::Acquire, Operation::Release] {
+        let world = World::complete(3);
+        world.nodes[0].add_rule(Rule::new(Effect::DropReply).on(operation));
+        let advice = "check the address, and whether the server hangs";
+        let problem = format!("memory-1: no reply within 500.0ms; {advice}");
+        assert_eq!(problems(&check(&world, &world.manager())), [problem]);
     }
 }
 

@@ -224,4 +224,24 @@ mod tests {
         assert!(task.0.load(Ordering::SeqCst), "woken");
         assert!(call.is_given_up() && given_up.as_mut().poll(&mut context).is_ready());
     }
+
+    /// A task that is polled while it is woken, as by some executors.
+    struct Inline(Call, AtomicBool);
+
+    impl Wake for Inline {
+        fn wake(self: Arc<Self>) {
+            let again = pin!(self.0.given_up()).poll(&mut Context::from_waker(Waker::noop()));
+            self.1.store(again.is_ready(), Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_task_that_waits_for_the_end_of_a_call_is_woken_without_a_mutex() {
+        let (call, asked) = call();
+        let task = Arc::new(Inline(call, AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&task));
+        assert!(pin!(task.0.given_up()).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(asked);
+        assert!(task.1.load(Ordering::SeqCst));
+    }
 }

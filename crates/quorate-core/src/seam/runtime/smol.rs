@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use smol::Timer;
 
-use super::suspend::{sleep_in_steps, time_suspended};
+use super::suspend::{MACHINE, sleep_in_steps, time_suspended};
 use super::{BoxFuture, EntropyError, Runtime, os_random};
 
 /// A [`Runtime`] on smol's global executor and timers.
@@ -42,7 +42,7 @@ impl Runtime for SmolRuntime {
     }
 
     fn long_sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        Box::pin(sleep_in_steps(*self, deadline))
+        Box::pin(sleep_in_steps(*self, MACHINE, deadline))
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {

@@ -19,22 +19,38 @@ pub fn time_suspended() -> Duration {
     return Duration::ZERO;
 }
 
+/// The clocks of a machine.
+#[cfg(any(feature = "smol", feature = "tokio"))]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    pub(super) suspended: fn() -> Duration,
+    /// The time for which it is awake, which no test pauses.
+    awake: fn() -> Instant,
+}
+
+#[cfg(any(feature = "smol", feature = "tokio"))]
+pub(super) const MACHINE: Machine = Machine { suspended: time_suspended, awake: Instant::now };
+
 /// Sleeps until `deadline`, in steps: timers stand still while the machine is suspended, and clocks
-/// do not. So it ends at most one step after a suspend (T4). On a clock that a test has paused a
+/// do not. So it ends at most one step after a suspend (T4). On a clock that a test has paused, a
 /// step takes no time: the rest is one sleep there.
 #[cfg(any(feature = "smol", feature = "tokio"))]
-pub(super) async fn sleep_in_steps(runtime: impl super::Runtime, deadline: Instant) {
+pub(super) async fn sleep_in_steps(
+    runtime: impl super::Runtime,
+    machine: Machine,
+    deadline: Instant,
+) {
     /// Elsewhere the time suspended is unknown.
     const STEP: Duration =
         if cfg!(target_os = "linux") { Duration::from_millis(400) } else { Duration::MAX };
     loop {
-        let (now, start) = (runtime.now(), Instant::now());
+        let (now, start) = (runtime.now(), (machine.awake)());
         let step = deadline.saturating_duration_since(now).min(STEP);
         runtime.sleep_until(now + step).await;
         if step < STEP {
             return;
         }
-        if start.elapsed() < STEP / 2 {
+        if (machine.awake)().saturating_duration_since(start) < STEP / 2 {
             return runtime.sleep_until(deadline).await;
         }
     }
@@ -125,5 +141,111 @@ mod tests {
         assert_eq!(suspends.look(|| HOUR + 400), hours(1));
         assert_eq!(suspends.look(|| 2 * HOUR + 300), hours(2));
         assert_eq!(suspends.look(|| HOUR), hours(2), "never less");
+    }
+}
+
+/// Where it is known that a machine was suspended. The clock is paused, so no time passes.
+#[cfg(all(test, feature = "tokio", target_os = "linux"))]
+mod sleep_tests {
+    use std::future::IntoFuture as _;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures_util::future::join_all;
+    use tokio::task::yield_now;
+    use tokio::time;
+
+    use super::*;
+    use crate::error::LeaseEnd;
+    use crate::seam::backend::{
+        AcquireOptions, BackendError, Claim, ExtendOptions, ReleaseOptions, Reply, Vote,
+        async_trait,
+    };
+    use crate::seam::runtime::TokioRuntime;
+    use crate::{LockBackend, LockManager, Runtime as _};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// What T4 promises.
+    const LATE: Duration = Duration::from_millis(500);
+
+    fn on(machine: Machine) -> TokioRuntime {
+        let mut runtime = TokioRuntime::new();
+        runtime.machine = machine;
+        runtime
+    }
+
+    /// A runtime on a machine that is suspended by hand.
+    fn runtime(suspended: fn() -> Duration) -> TokioRuntime {
+        on(Machine { suspended, awake: || time::Instant::now().into_std() })
+    }
+
+    /// A node that grants all.
+    #[derive(Debug)]
+    struct Granting;
+
+    #[async_trait]
+    impl LockBackend for Granting {
+        async fn acquire(&self, _: &Claim, _: AcquireOptions) -> Result<Reply, BackendError> {
+            Ok(Reply::new(Vote::Granted))
+        }
+
+        async fn extend(&self, _: &Claim, _: ExtendOptions) -> Result<Reply, BackendError> {
+            Ok(Reply::new(Vote::Granted))
+        }
+
+        async fn release(&self, _: &Claim, _: ReleaseOptions) -> Result<Reply, BackendError> {
+            Ok(Reply::new(Vote::Granted))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t4_a_long_sleep_ends_at_most_half_a_second_after_a_suspend() {
+        static HOURS: AtomicU32 = AtomicU32::new(0);
+        let runtime = runtime(|| HOUR * HOURS.load(Ordering::Relaxed));
+        let deadline = runtime.now() + 2 * HOUR;
+        let mut sleep = runtime.long_sleep_until(deadline);
+        for _ in 0..2 {
+            assert!(time::timeout(3 * LATE, &mut sleep).await.is_err(), "never early");
+            HOURS.fetch_add(1, Ordering::Relaxed);
+        }
+        let resumed = time::Instant::now();
+        sleep.await;
+        assert!(runtime.now() >= deadline && resumed.elapsed() <= LATE);
+    }
+
+    /// With and without a renewal, and however many callers wait: the timekeeper notifies all.
+    #[tokio::test(start_paused = true)]
+    async fn h4_lost_resolves_at_most_half_a_second_after_a_suspend() {
+        static HOURS: AtomicU32 = AtomicU32::new(0);
+        let runtime = runtime(|| HOUR * HOURS.load(Ordering::Relaxed));
+        // A node timeout that makes each sleep a long one.
+        let builder = LockManager::builder([Granting]).runtime(runtime);
+        let manager = builder.ttl(5 * HOUR).node_timeout(HOUR).build().unwrap();
+        let plain = manager.lock("plain").into_future().await.unwrap();
+        let renewed = manager.lock("renewed").auto_renew().into_future().await.unwrap();
+        let lost = tokio::spawn(join_all([plain.lost(), plain.lost(), renewed.lost()]));
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        HOURS.store(6, Ordering::Relaxed);
+        let resumed = time::Instant::now();
+        let lost = lost.await.unwrap();
+        assert!(resumed.elapsed() <= LATE, "{:?}", resumed.elapsed());
+        assert!(lost.iter().all(|end| matches!(end, LeaseEnd::Expired { .. })));
+    }
+
+    /// Else the tests of users step through their virtual days.
+    #[tokio::test(start_paused = true)]
+    async fn a_long_sleep_on_a_paused_clock_is_few_steps() {
+        static LOOKS: AtomicU32 = AtomicU32::new(0);
+        let suspended = || {
+            LOOKS.fetch_add(1, Ordering::Relaxed);
+            Duration::ZERO
+        };
+        let runtime = on(Machine { suspended, ..MACHINE });
+        let deadline = runtime.now() + 30 * 24 * HOUR;
+        runtime.long_sleep_until(deadline).await;
+        assert!(runtime.now() >= deadline);
+        assert!(LOOKS.load(Ordering::Relaxed) < 1_000, "a step for each 0.4 s is millions");
     }
 }

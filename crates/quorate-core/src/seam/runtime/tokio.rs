@@ -5,7 +5,7 @@ use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pin_project::{pin_project, pinned_drop};
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::task::coop::poll_proceed;
 use tokio::time;
 
-use super::suspend::{sleep_in_steps, time_suspended};
+use super::suspend::{MACHINE, Machine, sleep_in_steps};
 use super::{BoxFuture, EntropyError, Runtime, os_random};
 
 /// A [`Runtime`] on tokio.
@@ -33,8 +33,7 @@ use super::{BoxFuture, EntropyError, Runtime, os_random};
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
     home: TokioContext,
-    /// For how long the machine was suspended.
-    pub(super) suspended: fn() -> Duration,
+    pub(super) machine: Machine,
 }
 
 impl TokioRuntime {
@@ -60,7 +59,7 @@ impl TokioRuntime {
     }
 
     const fn in_context(home: TokioContext) -> Self {
-        Self { home, suspended: time_suspended }
+        Self { home, machine: MACHINE }
     }
 }
 
@@ -72,7 +71,7 @@ impl Default for TokioRuntime {
 
 impl Runtime for TokioRuntime {
     fn now(&self) -> Instant {
-        time::Instant::now().into_std() + (self.suspended)()
+        time::Instant::now().into_std() + (self.machine.suspended)()
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
@@ -80,7 +79,7 @@ impl Runtime for TokioRuntime {
     }
 
     fn long_sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        Box::pin(sleep_in_steps(self.clone(), deadline))
+        Box::pin(sleep_in_steps(self.clone(), self.machine, deadline))
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
@@ -128,7 +127,7 @@ impl Future for Alarm {
                     return Poll::Ready(());
                 }
             }
-            let suspended = (this.runtime.suspended)();
+            let suspended = (this.runtime.machine.suspended)();
             let before = this.deadline.checked_sub(suspended).unwrap_or(*this.deadline);
             let _entered = home.as_ref().map(|handle| handle.enter());
             this.sleep.set(Some(time::sleep_until(before.into())));
@@ -336,97 +335,5 @@ mod tests {
             drop(value);
         }));
         assert_eq!(dropped.try_recv(), Ok(true));
-    }
-}
-
-/// Where it is known that a machine was suspended.
-#[cfg(target_os = "linux")]
-#[cfg(test)]
-mod suspend_tests {
-    use std::future::IntoFuture as _;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use futures_util::future::join_all;
-    use tokio::task::yield_now;
-
-    use super::*;
-    use crate::error::LeaseEnd;
-    use crate::seam::backend::{
-        AcquireOptions, BackendError, Claim, ExtendOptions, ReleaseOptions, Reply, Vote,
-        async_trait,
-    };
-    use crate::{LockBackend, LockManager};
-
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    /// Runs a test in tokio, on a machine that is suspended for one hour after the other.
-    fn suspended<T>(hours: fn() -> Duration, test: impl AsyncFnOnce(TokioRuntime) -> T) -> T {
-        let tokio = Builder::new_current_thread().enable_time().build().unwrap();
-        tokio.block_on(async {
-            test(TokioRuntime { suspended: hours, ..TokioRuntime::new() }).await
-        })
-    }
-
-    /// A node that grants all.
-    #[derive(Debug)]
-    struct Granting;
-
-    #[async_trait]
-    impl LockBackend for Granting {
-        async fn acquire(&self, _: &Claim, _: AcquireOptions) -> Result<Reply, BackendError> {
-            Ok(Reply::new(Vote::Granted))
-        }
-
-        async fn extend(&self, _: &Claim, _: ExtendOptions) -> Result<Reply, BackendError> {
-            Ok(Reply::new(Vote::Granted))
-        }
-
-        async fn release(&self, _: &Claim, _: ReleaseOptions) -> Result<Reply, BackendError> {
-            Ok(Reply::new(Vote::Granted))
-        }
-    }
-
-    #[test]
-    fn t4_a_long_sleep_ends_within_a_step_after_a_suspend() {
-        static HOURS: AtomicU32 = AtomicU32::new(0);
-        suspended(
-            || HOUR * HOURS.load(Ordering::Relaxed),
-            async |runtime| {
-                let deadline = runtime.now() + 2 * HOUR;
-                let mut sleep = runtime.long_sleep_until(deadline);
-                for _ in 0..2 {
-                    let awake = Duration::from_millis(700);
-                    assert!(time::timeout(awake, &mut sleep).await.is_err(), "never early");
-                    HOURS.fetch_add(1, Ordering::Relaxed);
-                }
-                time::timeout(Duration::from_secs(20), sleep).await.unwrap();
-                assert!(runtime.now() >= deadline);
-            },
-        );
-    }
-
-    /// With and without a renewal, and however many callers wait: it is the timekeeper that tells
-    /// them.
-    #[test]
-    fn h4_lost_resolves_within_a_step_after_a_suspend() {
-        static HOURS: AtomicU32 = AtomicU32::new(0);
-        suspended(
-            || HOUR * HOURS.load(Ordering::Relaxed),
-            async |runtime| {
-                let builder = LockManager::builder([Granting]).runtime(runtime);
-                // A node timeout that makes each sleep a long one.
-                let manager = builder.ttl(5 * HOUR).node_timeout(HOUR).build().unwrap();
-                let plain = manager.lock("plain").into_future().await.unwrap();
-                let renewed = manager.lock("renewed").auto_renew().into_future().await.unwrap();
-                let lost = join_all([plain.lost(), plain.lost(), renewed.lost()]);
-                let lost = tokio::spawn(lost);
-                for _ in 0..100 {
-                    yield_now().await;
-                }
-                HOURS.store(6, Ordering::Relaxed);
-                let lost = time::timeout(Duration::from_secs(20), lost).await.unwrap().unwrap();
-                assert!(lost.iter().all(|end| matches!(end, LeaseEnd::Expired { .. })));
-            },
-        );
     }
 }
