@@ -145,7 +145,8 @@ mod tests {
 }
 
 /// Where it is known that a machine was suspended. The clock is paused, so no time passes.
-#[cfg(all(test, feature = "tokio", target_os = "linux"))]
+#[cfg(test)]
+#[cfg(all(feature = "tokio", target_os = "linux"))]
 mod sleep_tests {
     use std::future::IntoFuture as _;
     use std::sync::atomic::{AtomicU32, Ordering};
