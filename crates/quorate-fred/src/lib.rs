@@ -63,7 +63,7 @@
 //! | commands | for |
 //! |---|---|
 //! | `SET`, `EVAL`, `GET`, `DEL`, `PTTL`, `PEXPIRE` | locks |
-//! | `SCRIPT LOAD`, `EVALSHA` | the same, with less to send |
+//! | `SCRIPT LOAD`, `EVALSHA`, `MGET` | the same, with less to send |
 //! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4) | releases without a script |
 //! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
 //! | `CLIENT SETNAME` | the name `quorate` in `CLIENT LIST` |

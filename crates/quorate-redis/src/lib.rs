@@ -60,7 +60,7 @@
 //! | commands | for |
 //! |---|---|
 //! | `SET`, `GET`, `DEL`, `PTTL`, `PEXPIRE`, `EVAL` | locks, and fencing tokens |
-//! | `SCRIPT LOAD`, `EVALSHA` | the same, with less to send |
+//! | `SCRIPT LOAD`, `EVALSHA`, `MGET` | the same, with less to send |
 //! | `DELIFEQ` or `DELEX`, on servers that have it | a cheaper release |
 //! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
 //! | `CLIENT SETNAME` | the name `quorate` in `CLIENT LIST` |

@@ -52,7 +52,7 @@
 //!
 //! # Features
 //!
-//! None is on by default: pick a runtime, `tokio` or `smol`, and a client, `redis`, `fred` or
+//! None is on by default: pick a client, `redis` or `fred` (each brings the runtime `tokio`), or
 //! `memory`. All can be combined, except that at most one of the two TLS features may be on.
 //!
 //! - `tokio`: `runtime::TokioRuntime`.
