@@ -130,7 +130,7 @@ impl Attempt {
         self.won.get().map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
     }
 
-    /// Whether the lock was won, and the lease has not ended. Takes no mutex.
+    /// Whether the lock was won, and the lease has not ended. Does not wait for the attempt.
     pub(crate) fn is_held(&self, now: Instant) -> bool {
         self.won.get().is_some() && self.end.check(now).is_ok()
     }

@@ -62,7 +62,7 @@
 //!   is the error of a lost round, which waits for its undo, `rounds/split` is for split votes
 //!   without waiting, and `back_off` the jittered pause where no node keeps a queue.
 //! - `attempt`: each reply, push, due time and command is one input, handled at once. `calls` is
-//!   what it sends, and the replies, `end` is the end of the lease, seen and set without a mutex,
+//!   what it sends, and the replies, `end` is the end of the lease, seen without waiting for it,
 //!   `apply` tells what has changed, and `renewing` extends.
 //! - `turns`: one ticket for each key, and for a set of names of which one is wanted. Readers take
 //!   no ticket. A waiter at the gate watches the entry in front of its own, and the first one the

@@ -1,28 +1,18 @@
-//! The end of a lease, for looks without a mutex.
+//! The end of a lease, for looks that do not wait for its attempt.
 //!
 //! The machine decides when a lease ends, and each input publishes that here before it unlocks. A
 //! look that finds the time over before the machine has heard of it says so as well. The first
-//! writer wins. These atomics are the one copy of a value that the machine keeps.
+//! writer wins. This is the one copy of a value that the machine keeps. It has a mutex of its own,
+//! under which times are compared and nothing else happens.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::mem;
+use std::time::Instant;
 
 use super::{Attempt, State};
 use crate::algorithm::attempt::End;
-use crate::algorithm::lease::saturating_add;
 use crate::error::{LeaseEnd, QuorumFailure};
 use crate::resource::Label;
-
-/// All ends of a lease, each at the number that stands for it.
-const ALL: [End; 7] = [
-    End::Expired,
-    End::HoldLimit,
-    End::NotOurs,
-    End::Revoked,
-    End::Closed,
-    End::Released,
-    End::Detached,
-];
+use crate::seam::runtime::sync::{Mutex, lock};
 
 impl State {
     /// Why the lease has ended, as its holder hears it.
@@ -33,7 +23,7 @@ impl State {
             // No node said anything about it.
             None => QuorumFailure::default().of(names),
         };
-        match attempt.end.ended().map_or_else(|| attempt.end.why(), |(why, _)| why) {
+        match attempt.end.why() {
             End::Expired => LeaseEnd::Expired { last: failure() },
             End::HoldLimit => LeaseEnd::HoldLimit(names.into()),
             End::NotOurs => LeaseEnd::NotHeld(failure()),
@@ -55,97 +45,76 @@ impl State {
     }
 }
 
-/// How many bits of [`PublishedEnd::ended`] say why.
-const WHY_BITS: u32 = 3;
-
 /// When a lease ends, and when and why it has ended.
 #[derive(Debug)]
-pub(crate) struct PublishedEnd {
-    start: Instant,
-    /// Nanoseconds from the start to the end of the lease.
-    valid_for: AtomicU64,
-    /// Why it ends by time.
-    by_time: AtomicU8,
-    /// Zero as long as it has not ended; then nanoseconds from the start, and why.
-    ended: AtomicU64,
+pub(crate) struct PublishedEnd(Mutex<Times>);
+
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    valid_until: Instant,
+    /// Why it ends then, if nothing happens before.
+    by_time: End,
+    /// Why and when it has ended.
+    ended: Option<(End, Instant)>,
 }
 
 impl PublishedEnd {
     pub(crate) const fn new(start: Instant) -> Self {
-        Self {
-            start,
-            valid_for: AtomicU64::new(0),
-            by_time: AtomicU8::new(End::Expired as u8),
-            ended: AtomicU64::new(0),
-        }
+        Self(Mutex::new(Times { valid_until: start, by_time: End::Expired, ended: None }))
+    }
+
+    fn times(&self) -> Times {
+        *lock(&self.0)
     }
 
     /// The lease is valid until then, and ends for this reason if nothing happens before. Returns
     /// whether it was valid for longer.
     pub(super) fn publish(&self, valid_until: Instant, why: End) -> bool {
-        let valid_for = self.nanos(valid_until);
-        let before = self.valid_for.load(Ordering::Relaxed);
-        self.by_time.store(why as u8, Ordering::Release);
-        self.valid_for.store(valid_for, Ordering::Release);
-        valid_for < before
+        let mut times = lock(&self.0);
+        times.by_time = why;
+        valid_until < mem::replace(&mut times.valid_until, valid_until)
     }
 
     /// The lease has ended, if it had not before.
     pub(super) fn end(&self, why: End, at: Instant) {
-        let ended = self.nanos(at) << WHY_BITS | (why as u64 + 1);
-        let _ = self.ended.compare_exchange(0, ended, Ordering::AcqRel, Ordering::Acquire);
+        lock(&self.0).ended.get_or_insert((why, at));
     }
 
-    /// The end of the lease; if it has ended by now, why. Takes no mutex.
+    /// The end of the lease; if it has ended by now, why.
     pub(crate) fn check(&self, now: Instant) -> Result<Instant, End> {
-        if let Some((why, _)) = self.ended() {
-            return Err(why);
+        let mut times = lock(&self.0);
+        if now >= times.valid_until {
+            times.ended = times.ended.or(Some((times.by_time, times.valid_until)));
         }
-        let valid_until = self.valid_until();
-        if now < valid_until {
-            return Ok(valid_until);
-        }
-        self.end(self.why(), valid_until);
-        // Another writer may have been first.
-        self.ended().map_or(Ok(valid_until), |(why, _)| Err(why))
+        times.ended.map_or(Ok(times.valid_until), |(why, _)| Err(why))
     }
 
-    /// Why it ends, if nothing happens before.
-    pub(super) fn why(&self) -> End {
-        let index: usize = self.by_time.load(Ordering::Acquire).into();
-        ALL.get(index).copied().unwrap_or(End::Expired)
+    /// Why it has ended, or ends if nothing happens before.
+    fn why(&self) -> End {
+        let Times { by_time, ended, .. } = self.times();
+        ended.map_or(by_time, |(why, _)| why)
     }
 
     /// Whether a revoke has taken effect: the lease ends at its end, if not before.
     pub(super) fn is_revoked(&self) -> bool {
-        self.why() == End::Revoked
+        self.times().by_time == End::Revoked
     }
 
     /// Why and when the lease has ended, if that is known already.
     pub(crate) fn ended(&self) -> Option<(End, Instant)> {
-        let ended = self.ended.load(Ordering::Acquire);
-        let index = usize::try_from(ended & ((1 << WHY_BITS) - 1)).ok()?.checked_sub(1)?;
-        Some((*ALL.get(index)?, self.after(ended >> WHY_BITS)))
+        self.times().ended
     }
 
     /// The end of the lease as it was last set.
     pub(crate) fn valid_until(&self) -> Instant {
-        self.after(self.valid_for.load(Ordering::Acquire))
-    }
-
-    /// At most some 73 years: a longer time is cut.
-    fn nanos(&self, at: Instant) -> u64 {
-        let nanos = at.saturating_duration_since(self.start).as_nanos();
-        u64::try_from(nanos).unwrap_or(u64::MAX).min(u64::MAX >> WHY_BITS)
-    }
-
-    fn after(&self, nanos: u64) -> Instant {
-        saturating_add(self.start, Duration::from_nanos(nanos))
+        self.times().valid_until
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -162,21 +131,6 @@ mod tests {
             end.publish(start + 9 * SECOND, End::Expired);
             assert_eq!(end.check(start), Err(why), "it has one end");
             assert_eq!(end.ended(), Some((why, start + SECOND)));
-        }
-    }
-
-    #[test]
-    fn each_reason_is_kept_with_its_time() {
-        let start = Instant::now();
-        for why in ALL {
-            let end = PublishedEnd::new(start);
-            end.publish(start + SECOND, End::Expired);
-            end.end(why, start + SECOND / 3);
-            assert_eq!(end.ended().map(|(why, at)| (why, at - start)), Some((why, SECOND / 3)));
-            let never = PublishedEnd::new(start);
-            never.end(why, saturating_add(start, Duration::MAX));
-            let year = 365 * 24 * 60 * 60 * SECOND;
-            assert!(never.ended().is_some_and(|(kept, at)| kept == why && at > start + 70 * year));
         }
     }
 }
