@@ -26,7 +26,8 @@ pub(super) async fn back_off(cluster: &Arc<Cluster>, key: &Key, lost: u32, took:
 
 /// Resolves when a node says that the key was written, if one can.
 async fn written(cluster: &Arc<Cluster>, key: &Key) {
-    let Some(node) = cluster.nodes.having(Capabilities::WATCH) else { return pending().await };
+    let able = cluster.nodes.able(Capabilities::WATCH).iter().next();
+    let Some(node) = able else { return pending().await };
     let watch = Operation::Watch { key: key.clone(), entry: None };
     let mut asked = cluster.ask(node, watch, cluster.now());
     match (&mut asked).await {

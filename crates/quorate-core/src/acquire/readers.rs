@@ -29,7 +29,7 @@ pub(super) async fn acquire(
     while wait_for_turn(&mut rounds, &mut member, &mut gave_way).await? {
         // A reader with an entry in the queue has its turn.
         rounds.asks = member.is_none();
-        let gates = rounds.cluster().nodes.count_of(Capabilities::QUEUE);
+        let gates = rounds.cluster().nodes.able(Capabilities::QUEUE).len();
         let round = rounds.run(Arc::clone(&request.keys)).await?;
         let goes_on = match round {
             Round::Won if rounds.asks && give_back_to_writer(&mut rounds).await? => {
@@ -46,7 +46,7 @@ pub(super) async fn acquire(
                 note_writer(&rounds, said.waited_for());
                 // A node whose user may not look into the queue has not voted, and is not asked
                 // again.
-                let is_forbidden = rounds.cluster().nodes.count_of(Capabilities::QUEUE) < gates;
+                let is_forbidden = rounds.cluster().nodes.able(Capabilities::QUEUE).len() < gates;
                 if is_forbidden {
                     rounds.forget_lost();
                 }

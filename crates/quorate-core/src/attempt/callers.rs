@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::cluster::attempts::Notice;
 use crate::cluster::shell::Input;
 use crate::error::{ExtendError, LeaseEnd, QuorumFailure, ReleaseError};
-use crate::seam::backend::{AcquireOptions, Claim, Mode};
+use crate::seam::backend::{AcquireOptions, Capabilities, Claim, Mode};
 use crate::turns::ManagerState;
 use crate::turns::tickets::Turn;
 
@@ -280,11 +280,11 @@ pub(crate) fn settings(cluster: &Cluster, claim: &Claim) -> Settings {
     let mut settings = Settings::new(nodes.count, ttl, config.node_timeout(ttl));
     settings.drift = config.drift;
     settings.safety_margin = config.safety_margin;
-    settings.ordered = nodes.ordered;
+    settings.ordered = nodes.built_for(Capabilities::ORDERED);
     (settings.connecting, settings.connect_limit) = nodes.connecting();
     // A key of readers changes with each of them.
     if claim.mode() == Mode::Exclusive {
-        settings.pushing = nodes.pushing;
+        settings.pushing = nodes.built_for(Capabilities::ORDERED | Capabilities::PUSH);
     }
     settings
 }

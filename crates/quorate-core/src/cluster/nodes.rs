@@ -34,14 +34,8 @@ use crate::telemetry;
 pub(crate) struct Nodes {
     pub(crate) count: NodeCount,
     nodes: Box<[NodeSlot]>,
-    /// The nodes that keep the order of calls.
-    pub(crate) ordered: NodeSet,
-    /// Those of them that push as well.
-    pub(crate) pushing: NodeSet,
-    /// Two nodes are one server. So that a lock that is won looks at no node again.
-    has_twins: AtomicBool,
-    /// Comparisons are one after the other, so that the last one has seen every server.
-    comparison: Mutex<()>,
+    /// Two nodes were one server at some time. Until then no vote compares the nodes.
+    has_had_twins: AtomicBool,
     pub(crate) groups: Groups,
 }
 
@@ -80,23 +74,22 @@ impl Nodes {
             let health = Mutex::new(Health::new(backend.connect_limit(), capabilities));
             nodes.push(NodeSlot { name, backend, capabilities, health });
         }
-        let able = |wanted: Capabilities| {
-            let nodes = count.ids().zip(&nodes);
-            nodes.filter(|(_, node)| node.capabilities.contains(wanted)).map(|(id, _)| id).collect()
-        };
-        let ordered = able(Capabilities::ORDERED);
-        let pushing = able(Capabilities::ORDERED | Capabilities::PUSH);
-        let (has_twins, comparison) = Default::default();
         let groups = Groups::new(nodes.iter().map(|node| Arc::clone(&node.name)));
-        Ok(Self { count, nodes: nodes.into(), ordered, pushing, has_twins, comparison, groups })
+        Ok(Self { count, nodes: nodes.into(), has_had_twins: AtomicBool::new(false), groups })
     }
 
     pub(crate) fn name(&self, id: NodeId) -> &Arc<str> {
         &self.nodes[id.index()].name
     }
 
+    /// Whether the node was built for `capabilities`.
     pub(crate) fn can(&self, id: NodeId, capabilities: Capabilities) -> bool {
         self.nodes[id.index()].capabilities.contains(capabilities)
+    }
+
+    /// The nodes that were built for `capabilities`.
+    pub(crate) fn built_for(&self, capabilities: Capabilities) -> NodeSet {
+        self.count.ids().filter(|id| self.can(*id, capabilities)).collect()
     }
 
     /// What is known of a node. Under its mutex: no other node may be looked at meanwhile.
@@ -116,11 +109,11 @@ impl Nodes {
     }
 
     /// Whether every node keeps the order of calls. One that does not makes all of it a pool.
-    pub(crate) const fn all_ordered(&self) -> bool {
-        self.ordered.len() == self.count.get()
+    pub(crate) fn all_ordered(&self) -> bool {
+        self.lacking(Capabilities::ORDERED).is_none()
     }
 
-    /// The first node that lacks `capabilities`.
+    /// The first node that was not built for `capabilities`.
     pub(crate) fn lacking(&self, capabilities: Capabilities) -> Option<&Arc<str>> {
         self.count.ids().find(|id| !self.can(*id, capabilities)).map(|id| self.name(id))
     }
@@ -159,19 +152,14 @@ impl Nodes {
         self.health(id).abilities.contains(capabilities)
     }
 
-    /// The first node that has `capabilities`.
-    pub(crate) fn having(&self, capabilities: Capabilities) -> Option<NodeId> {
-        self.count.ids().find(|id| self.has(*id, capabilities))
-    }
-
-    /// How many nodes have `capabilities`.
-    pub(crate) fn count_of(&self, capabilities: Capabilities) -> usize {
-        self.count.ids().filter(|id| self.has(*id, capabilities)).count()
+    /// The nodes of which that is so.
+    pub(crate) fn able(&self, capabilities: Capabilities) -> NodeSet {
+        self.count.ids().filter(|id| self.has(*id, capabilities)).collect()
     }
 
     /// Whether a node keeps wait queues.
     pub(crate) fn has_gates(&self) -> bool {
-        self.having(Capabilities::QUEUE).is_some()
+        !self.able(Capabilities::QUEUE).is_empty()
     }
 
     /// Whether an error says that the node lacks an operation, or forbids it. Reports that once for
@@ -217,12 +205,11 @@ impl Nodes {
 
     /// A call has settled.
     pub(crate) fn settled(&self, tag: &Tag, mut result: CallResult, now: Instant) -> Settled {
-        let mut health = self.health(tag.node);
         let server = match &result {
             // The next connection may lead to another server, or to a user who may do more.
             Err(error) if error.kind() == BackendErrorKind::Connection => {
                 self.groups.forget(tag.node);
-                health.abilities = self.nodes[tag.node.index()].capabilities;
+                self.health(tag.node).abilities = self.nodes[tag.node.index()].capabilities;
                 Some(Server::Unknown)
             }
             Ok(CallReply::Voted(reply)) => match &reply.server {
@@ -233,24 +220,18 @@ impl Nodes {
             Ok(CallReply::Described(told)) => told.server_id.clone().map(Server::Id),
             _ => None,
         };
-        if let Some(server) = server
-            && server != health.server
-        {
-            health.server = server;
-            drop(health);
-            self.find_twins();
-            health = self.health(tag.node);
+        if let Some(server) = server {
+            self.note_server(tag.node, server);
         }
-        if let (true, Ok(_), Some(twin)) = (tag.kind.sets_ttl(), &result, health.twin) {
-            let text = format!("this is the same server as {}", self.nodes[twin].name);
-            result = Err(BackendError::new(BackendErrorKind::Identity, text));
+        if tag.kind.sets_ttl() && result.is_ok() {
+            let twin = self.twin(tag.node).map(|twin| {
+                let text = format!("this is the same server as {twin}");
+                BackendError::new(BackendErrorKind::Identity, text)
+            });
+            let stranger = || self.groups.stranger(tag.node);
+            result = twin.or_else(stranger).map_or(result, Err);
         }
-        if let (true, Ok(_), Some(error)) =
-            (tag.kind.sets_ttl(), &result, self.groups.stranger(tag.node))
-        {
-            result = Err(error);
-        }
-        let (change, await_back) = health.settled(tag.kind, &result, now);
+        let (change, await_back) = self.health(tag.node).settled(tag.kind, &result, now);
         let has_voted = tag.kind.votes() && result.is_ok();
         let says = if has_voted { self.groups.says(tag.node) } else { None };
         Settled { result, change, await_back: await_back.into(), says }
@@ -294,36 +275,29 @@ impl Nodes {
 
     /// Two nodes that are the same server (Q6).
     pub(crate) fn same_server(&self) -> Option<(String, String)> {
-        if !self.has_twins.load(Ordering::Acquire) {
-            return None;
-        }
         let twin = |id: NodeId| Some((self.name(id).to_string(), self.twin(id)?.to_string()));
         self.count.ids().find_map(twin)
     }
 
     /// The name of another node that is the same server as this one.
     pub(crate) fn twin(&self, id: NodeId) -> Option<&Arc<str>> {
-        let twin = self.health(id).twin?;
-        Some(&self.nodes[twin].name)
+        if !self.has_had_twins.load(Ordering::SeqCst) {
+            return None;
+        }
+        let own = self.health(id).server.clone();
+        let is_twin = |other: &NodeId| *other != id && self.health(*other).server == own;
+        let twin = self.count.ids().find(is_twin).filter(|_| matches!(own, Server::Id(_)))?;
+        Some(self.name(twin))
     }
 
-    /// Compares the servers of all nodes.
-    fn find_twins(&self) {
-        let _comparison = lock(&self.comparison);
-        let servers: Vec<Server> =
-            self.count.ids().map(|id| self.health(id).server.clone()).collect();
-        let twin = |own: usize| {
-            let is_twin = |at: &usize| *at != own && servers[*at] == servers[own];
-            let is_known = matches!(servers[own], Server::Id(_));
-            (0..servers.len()).find(|at| is_known && is_twin(at))
-        };
-        let has_twins = (0..servers.len()).any(|own| twin(own).is_some());
-        // Before a vote can say it.
-        self.has_twins.fetch_or(has_twins, Ordering::AcqRel);
-        for id in self.count.ids() {
-            self.health(id).twin = twin(id.index());
+    /// A node has said which server it is. Of two that say the same at once, the one that looks
+    /// last sees the other.
+    fn note_server(&self, id: NodeId, server: Server) {
+        let old = std::mem::replace(&mut self.health(id).server, server.clone());
+        let is_twin = |other: NodeId| other != id && self.health(other).server == server;
+        if old != server && matches!(server, Server::Id(_)) && self.count.ids().any(is_twin) {
+            self.has_had_twins.store(true, Ordering::SeqCst);
         }
-        self.has_twins.store(has_twins, Ordering::Release);
     }
 }
 

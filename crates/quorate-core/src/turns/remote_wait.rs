@@ -101,7 +101,8 @@ impl RemoteWait {
         let now = cluster.now();
         let gates = cluster.nodes.gates(&key, now);
         // All gates may be skipped now.
-        let gate = gates.first().copied().or_else(|| cluster.nodes.having(Capabilities::QUEUE));
+        let skipped = || cluster.nodes.able(Capabilities::QUEUE).iter().next();
+        let gate = gates.first().copied().or_else(skipped);
         let is_pushed = gate.is_some_and(|gate| cluster.nodes.has(gate, Capabilities::WATCH));
         let mut random = [0; 16];
         cluster.runtime.fill_random(&mut random).ok()?;

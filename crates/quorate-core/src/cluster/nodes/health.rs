@@ -40,8 +40,6 @@ pub(crate) struct Health {
     /// What the backend was built for, without what the node was found to lack.
     pub(crate) abilities: Capabilities,
     pub(super) server: Server,
-    /// Another node that is the same server, by its place in the configuration.
-    pub(super) twin: Option<usize>,
     /// The attempts whose release here failed without an answer.
     await_back: Vec<Slot>,
     /// Until when a key may live here whose call was given up.
