@@ -4,8 +4,9 @@
 //! (`Cluster::follow_group`); no caller waits for that. A list that another client has changed
 //! meanwhile stays.
 
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::algorithm::group::{self, Listed, Membership, Seat, Stranger};
@@ -23,12 +24,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Groups {
     /// A node has said anything. So that nodes without a group take no mutex here.
     is_used: AtomicBool,
-    /// Some node has no vote.
-    disagrees: AtomicBool,
-    /// A node has lost its vote, and no attempt has been told.
-    has_strangers: AtomicBool,
-    /// Some node may have to keep the list of all.
-    is_due: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -39,6 +34,10 @@ struct State {
     is_unlisted: bool,
     /// The list that all nodes have to keep, once each has said its id and all agree.
     list: Option<Arc<[Listed]>>,
+    /// Some node may have to keep that list.
+    is_due: bool,
+    /// A node has lost its vote, and no attempt has been told.
+    has_strangers: bool,
 }
 
 #[derive(Debug)]
@@ -74,16 +73,21 @@ impl Node {
 impl Groups {
     pub(super) fn new(names: impl Iterator<Item = Arc<str>>) -> Self {
         let node = |name| Node { name, says: None, stranger: None, read_at: None, told_at: None };
-        let (nodes, is_unlisted, list) = (names.map(node).collect(), false, None);
-        let state = Mutex::new(State { nodes, is_unlisted, list });
-        let (is_used, disagrees, has_strangers, is_due) = Default::default();
-        Self { is_used, disagrees, has_strangers, is_due, state }
+        let (is_unlisted, list, is_due, has_strangers) = Default::default();
+        let nodes = names.map(node).collect();
+        let state = Mutex::new(State { nodes, is_unlisted, list, is_due, has_strangers });
+        Self { is_used: AtomicBool::new(false), state }
+    }
+
+    /// What is known of the group. `None` without one.
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        self.is_used.load(Ordering::Acquire).then(|| lock(&self.state))
     }
 
     /// Notes what a node says of its group.
     pub(crate) fn note(&self, id: NodeId, says: &Arc<Membership>) {
         self.is_used.store(true, Ordering::Release);
-        self.change(id, |own| {
+        lock(&self.state).change(id, |own| {
             let is_known = own.as_ref().is_some_and(|own| Arc::ptr_eq(own, says) || own == says);
             (!is_known).then(|| *own = Some(Arc::clone(says)))
         });
@@ -91,26 +95,20 @@ impl Groups {
 
     /// The connection has ended: the next one may lead to another server, or to other data.
     pub(super) fn forget(&self, id: NodeId) {
-        if self.is_used.load(Ordering::Acquire) {
-            self.change(id, |own| own.take().map(drop));
+        if let Some(mut state) = self.state() {
+            state.change(id, |own| own.take().map(drop));
         }
     }
 
     /// What a node says of its group.
     pub(super) fn says(&self, id: NodeId) -> Option<Arc<Membership>> {
-        match self.is_used.load(Ordering::Acquire) {
-            true => lock(&self.state).nodes[id.index()].says.clone(),
-            false => None,
-        }
+        self.state()?.nodes[id.index()].says.clone()
     }
 
     /// Judges the nodes by what each says now, if it has the data still that `voted`, else by what
     /// it said then. `None` without a group.
     pub(crate) fn judge(&self, voted: &[Option<Arc<Membership>>]) -> Option<Judgement> {
-        if !self.is_used.load(Ordering::Acquire) {
-            return None;
-        }
-        let state = lock(&self.state);
+        let state = self.state()?;
         let voted = |at: usize| voted.get(at).and_then(Option::as_deref);
         // Mostly all is as it was said last.
         let is_as_said = |(at, node): (usize, &Node)| match (voted(at), node.says.as_deref()) {
@@ -140,41 +138,37 @@ impl Groups {
 
     /// Why a node has no vote.
     pub(crate) fn stranger(&self, id: NodeId) -> Option<BackendError> {
-        match self.disagrees.load(Ordering::Acquire) {
-            true => lock(&self.state).nodes[id.index()].stranger.clone(),
-            false => None,
-        }
+        self.state()?.nodes[id.index()].stranger.clone()
     }
 
+    /// Whether a node has lost its vote since this was asked last.
     pub(crate) fn take_has_strangers(&self) -> bool {
-        self.has_strangers.load(Ordering::Acquire)
-            && self.has_strangers.swap(false, Ordering::AcqRel)
+        self.state().is_some_and(|mut state| mem::take(&mut state.has_strangers))
     }
 
     /// The nodes that have to keep another list and have not been told in the last second, by an
     /// answer to a call of this kind. A question writes no list, unless a person has accepted a new
     /// one.
     pub(crate) fn take_lacking(&self, kind: CallKind, now: Instant) -> NodeSet {
-        if !self.is_due.load(Ordering::Acquire) {
+        let Some(mut state) = self.state().filter(|state| state.is_due) else {
             return NodeSet::default();
-        }
-        let mut state = lock(&self.state);
+        };
         let is_new = state.nodes.iter().flat_map(|node| &node.says).any(|says| says.is_new_list);
         let is_of_lock = kind.sets_ttl() || kind == CallKind::Release;
         if !(is_of_lock || is_new) {
             return NodeSet::default();
         }
-        let State { nodes, list, .. } = &mut *state;
-        let (mut lacking, mut is_due) = (NodeSet::default(), false);
+        let State { nodes, list, is_due, .. } = &mut *state;
+        let mut lacking = NodeSet::default();
+        *is_due = false;
         let ids = NodeCount::new(nodes.len()).into_iter().flat_map(NodeCount::ids);
         for (id, node) in ids.zip(nodes).filter(|(_, node)| node.lacks(list.as_deref())) {
-            is_due = true;
+            *is_due = true;
             if is_over(node.told_at, now) {
                 node.told_at = Some(now);
                 lacking.insert(id);
             }
         }
-        self.is_due.store(is_due, Ordering::Release);
         lacking
     }
 
@@ -192,11 +186,9 @@ impl Groups {
 
     /// What a call is to do with the list of its node.
     pub(super) fn task(&self, id: NodeId, kind: CallKind, now: Instant) -> ListTask {
-        if !self.is_used.load(Ordering::Acquire) {
-            return ListTask::Nothing;
-        }
-        let mut state = lock(&self.state);
-        let State { nodes, list, is_unlisted } = &mut *state;
+        let Some(mut state) = self.state() else { return ListTask::Nothing };
+        let State { nodes, list, is_unlisted, .. } = &mut *state;
+        let may_be_old = *is_unlisted || nodes.iter().any(|node| node.stranger.is_some());
         let node = &mut nodes[id.index()];
         if kind == CallKind::List {
             return match (list, &node.says) {
@@ -209,34 +201,34 @@ impl Groups {
             };
         }
         let may_read = kind.sets_ttl() || kind == CallKind::Question;
-        let may_be_old = *is_unlisted || self.disagrees.load(Ordering::Acquire);
         if !may_read || !may_be_old || !is_over(node.read_at, now) {
             return ListTask::Nothing;
         }
         node.read_at = Some(now);
         ListTask::Read
     }
+}
 
+impl State {
     /// Compares all nodes again, if `change` has changed what a node says.
-    fn change(&self, id: NodeId, change: impl FnOnce(&mut Option<Arc<Membership>>) -> Option<()>) {
-        let mut state = lock(&self.state);
-        let node = &mut state.nodes[id.index()];
+    fn change(
+        &mut self,
+        id: NodeId,
+        change: impl FnOnce(&mut Option<Arc<Membership>>) -> Option<()>,
+    ) {
+        let node = &mut self.nodes[id.index()];
         if change(&mut node.says).is_none() {
             return;
         }
         node.told_at = None;
-        let seats = state.nodes.iter().map(Node::seat).collect::<Vec<_>>();
+        let seats = self.nodes.iter().map(Node::seat).collect::<Vec<_>>();
         let (strangers, list) = (group::strangers(&seats), group::list(&seats));
-        let is_unlisted = is_unlisted(&seats);
-        self.disagrees.store(strangers.iter().any(Option::is_some), Ordering::Release);
-        self.is_due.store(list.is_some(), Ordering::Release);
-        (state.is_unlisted, state.list) = (is_unlisted, list);
-        let mut has_strangers = false;
-        for (node, stranger) in state.nodes.iter_mut().zip(strangers) {
-            has_strangers |= stranger.is_some() && node.stranger.is_none();
+        self.is_unlisted = is_unlisted(&seats);
+        (self.is_due, self.list) = (list.is_some(), list);
+        for (node, stranger) in self.nodes.iter_mut().zip(strangers) {
+            self.has_strangers |= stranger.is_some() && node.stranger.is_none();
             node.stranger = stranger.map(error_of);
         }
-        self.has_strangers.fetch_or(has_strangers, Ordering::AcqRel);
     }
 }
 
