@@ -31,10 +31,10 @@ use crate::algorithm::group::Membership;
 use crate::algorithm::lease::earlier;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
-use crate::cluster::attempts::Notice;
+use crate::cluster::attempts::{Notice, Slot, Timed};
 use crate::cluster::shell::{self, Actor, Input, Shell};
 use crate::error::QuorumFailure;
-use crate::resource::{Key, Label};
+use crate::resource::Label;
 use crate::seam::backend::{AcquireOptions, BackendError, CallKind, Claim, Holder, Tag};
 use crate::telemetry;
 use crate::turns::ManagerState;
@@ -113,11 +113,20 @@ impl Attempt {
     /// The attempts of a manager whose leases are held now.
     pub(crate) fn all_held(cluster: &Cluster) -> impl Iterator<Item = Arc<Self>> {
         let now = cluster.now();
-        let attempts = cluster.attempts.open().into_iter().filter_map(|entry| {
-            let entry: Arc<dyn Any + Send + Sync> = entry;
-            entry.downcast::<Self>().ok()
-        });
+        let attempts = cluster.attempts.open().into_iter().filter_map(Self::of);
         attempts.filter(move |attempt| attempt.is_held(now))
+    }
+
+    /// What each node has answered to the releases of the attempt at `slot`, if it is not over.
+    pub(crate) fn release_failure(cluster: &Cluster, slot: Slot) -> Option<QuorumFailure> {
+        let attempt = Self::of(cluster.attempts.get(slot)?)?;
+        let (votes, waited) = attempt.look(|state| state.machine.release_votes(cluster.now()));
+        Some(cluster.nodes.failure(&votes, waited))
+    }
+
+    fn of(entry: Arc<dyn Timed>) -> Option<Arc<Self>> {
+        let entry: Arc<dyn Any + Send + Sync> = entry;
+        entry.downcast().ok()
     }
 
     /// The fencing token of a lock that was won.
@@ -251,13 +260,6 @@ impl Actor for State {
 
     fn open_nodes(&self) -> NodeSet {
         self.machine.open_nodes()
-    }
-
-    fn release_failure(&self, attempt: &Attempt, key: &Key) -> Option<QuorumFailure> {
-        attempt.claim.keys().contains(key).then(|| {
-            let (votes, waited) = self.machine.release_votes(attempt.cluster().now());
-            attempt.cluster().nodes.failure(&votes, waited)
-        })
     }
 
     fn is_given_up(unlocked: &Unlocked, tag: &Tag) -> bool {

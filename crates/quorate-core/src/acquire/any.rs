@@ -115,10 +115,10 @@ impl Choosing<'_> {
 
     /// The error of a request that made no round.
     fn unasked(&self, wait: Option<&Arc<RemoteWait>>) -> LockError {
-        let (manager, keys) = (self.rounds.manager, &self.rounds.request.keys);
+        let keys = &self.rounds.request.keys;
         match self.rounds.unasked(wait) {
             LockError::NoQuorum(failure) => {
-                let releasing = keys.iter().find_map(|key| manager.releasing(key));
+                let releasing = keys.iter().find_map(|key| self.rounds.releasing(key));
                 LockError::NoQuorum(releasing.unwrap_or(failure))
             }
             error => error,

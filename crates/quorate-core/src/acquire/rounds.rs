@@ -127,11 +127,16 @@ impl<'a> Rounds<'a> {
             Some(Err(NoTicket::Closed)) => Err(Closed.into()),
             Some(Err(NoTicket::TooMany)) => Err(self.too_many(key)),
             Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
-            None => Err(match manager.releasing(key).filter(|_| !self.was_behind_others) {
+            None => Err(match self.releasing(key).filter(|_| !self.was_behind_others) {
                 Some(failure) => LockError::NoQuorum(failure),
                 None => LockError::Held(QuorumFailure::default()),
             }),
         }
+    }
+
+    /// What the nodes have answered to a release of this manager that is in the way of `key`.
+    pub(super) fn releasing(&self, key: &Key) -> Option<QuorumFailure> {
+        Attempt::release_failure(self.cluster(), self.manager.releasing(key)?)
     }
 
     pub(super) fn too_many(&self, name: &Key) -> LockError {

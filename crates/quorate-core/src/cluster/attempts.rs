@@ -13,7 +13,7 @@
 mod timekeeper;
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,8 +25,6 @@ use event_listener::{Event, EventListener};
 
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
-use crate::error::QuorumFailure;
-use crate::resource::Key;
 use crate::seam::runtime::{Runtime, lock, unless};
 
 /// How many entries of each kind the timekeeper serves before it lets other tasks run.
@@ -38,8 +36,6 @@ pub(crate) trait Timed: Any + Send + Sync {
     fn handle_notice(self: Arc<Self>, notice: Notice, now: Instant);
     /// The nodes where something is in flight or to be removed.
     fn open_nodes(self: Arc<Self>) -> NodeSet;
-    /// What each node has answered to the releases of an attempt that has this key.
-    fn release_failure(self: Arc<Self>, key: &Key) -> Option<QuorumFailure>;
 }
 
 /// An input from the timekeeper, or from `close`.
@@ -58,9 +54,9 @@ pub(crate) enum Notice {
     Close(Duration),
 }
 
-/// The place of an attempt or a wait in the list of all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Slot(u32);
+/// The number of an attempt or a wait, which no other one of its manager has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot(u64);
 
 /// All that is not over in a manager.
 pub(crate) struct Attempts {
@@ -78,8 +74,8 @@ pub(crate) struct Attempts {
 
 #[derive(Default)]
 struct All {
-    entries: Vec<Option<Registered>>,
-    free: Vec<Slot>,
+    entries: BTreeMap<Slot, Registered>,
+    last: Slot,
     due: BTreeSet<(Instant, Slot)>,
     /// Entries that have yet to hear that a node answers again.
     back: Vec<(NodeId, Slot)>,
@@ -128,27 +124,21 @@ impl Attempts {
         if all.is_closed {
             return None;
         }
-        let slot = all.free.pop().unwrap_or_else(|| {
-            all.entries.push(None);
-            Slot(u32::try_from(all.entries.len() - 1).unwrap_or(u32::MAX))
-        });
+        all.last.0 += 1;
+        let slot = all.last;
         let made = make(slot);
-        all.entries[slot.0 as usize] =
-            Some(Registered { entry: Arc::<T>::clone(&made), due: None });
+        all.entries.insert(slot, Registered { entry: Arc::<T>::clone(&made), due: None });
         Some(made)
     }
 
     /// Removes an entry. Without any mutex.
     pub(crate) fn remove(&self, slot: Slot) {
         let mut all = self.lock();
-        let entry = all.entries[slot.0 as usize].take();
+        let entry = all.entries.remove(&slot);
         if let Some(due) = entry.as_ref().and_then(|entry| entry.due) {
             all.due.remove(&(due, slot));
         }
-        if entry.is_some() {
-            all.free.push(slot);
-        }
-        let is_last = all.free.len() == all.entries.len();
+        let is_last = all.entries.is_empty();
         drop(all);
         drop(entry);
         if is_last {
@@ -159,8 +149,7 @@ impl Attempts {
     /// The entry has to be served at `due`.
     pub(crate) fn serve(&self, slot: Slot, due: Instant) -> Option<Wake> {
         let mut all = self.lock();
-        let Some(entry) = &mut all.entries[slot.0 as usize] else { return None };
-        if let Some(before) = entry.due.replace(due) {
+        if let Some(before) = all.entries.get_mut(&slot)?.due.replace(due) {
             all.due.remove(&(before, slot));
         }
         all.due.insert((due, slot));
@@ -179,7 +168,7 @@ impl Attempts {
 
     /// What is registered at `slot`.
     pub(crate) fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
-        self.lock().entries[slot.0 as usize].as_ref().map(|at| Arc::clone(&at.entry))
+        self.lock().entries.get(&slot).map(|at| Arc::clone(&at.entry))
     }
 
     /// Does what the timekeeper needs. Without any mutex.
@@ -215,7 +204,7 @@ impl Attempts {
 
     /// All that is not over.
     pub(crate) fn open(&self) -> Vec<Arc<dyn Timed>> {
-        self.lock().entries.iter().flatten().map(|at| Arc::clone(&at.entry)).collect()
+        self.lock().entries.values().map(|at| Arc::clone(&at.entry)).collect()
     }
 
     /// Resolves when nothing is left.
@@ -249,15 +238,14 @@ impl All {
             due.pop_first()
         });
         let times = times.filter_map(|(_, slot)| {
-            let at = entries[slot.0 as usize].as_mut()?;
+            let at = entries.get_mut(&slot)?;
             at.due = None;
             Some((Arc::clone(&at.entry), Notice::Time))
         });
         let mut taken: Vec<_> = times.take(BATCH).collect();
         let are_back = iter::from_fn(|| back.pop());
         let are_back = are_back.filter_map(|(node, slot)| {
-            let at = entries[slot.0 as usize].as_ref()?;
-            Some((Arc::clone(&at.entry), Notice::Back(node)))
+            Some((Arc::clone(&entries.get(&slot)?.entry), Notice::Back(node)))
         });
         taken.extend(are_back.take(BATCH));
         taken

@@ -29,8 +29,6 @@ use crate::algorithm::node_set::NodeSet;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::{Notice, Slot, Timed, Wake};
 use crate::cluster::nodes::Settled;
-use crate::error::QuorumFailure;
-use crate::resource::Key;
 use crate::seam::backend::{Answered, Call, CallKind, CallResult, Membership, Operation, Tag};
 use crate::seam::given_up::GiveUpWakers;
 use crate::telemetry;
@@ -59,10 +57,6 @@ pub(crate) trait Actor: Send + Sized + 'static {
     fn due(&self) -> Option<Instant>;
     /// The nodes where something is in flight or to be removed.
     fn open_nodes(&self) -> NodeSet;
-    /// What each node has answered to its releases by now, if it has this key.
-    fn release_failure(&self, _: &Shell<Self>, _: &Key) -> Option<QuorumFailure> {
-        None
-    }
     /// Whether the answer to this call is not awaited any more.
     fn is_given_up(unlocked: &Self::Unlocked, tag: &Tag) -> bool;
     /// See [`Answered::note_queued`].
@@ -325,9 +319,5 @@ impl<A: Actor> Timed for Shell<A> {
 
     fn open_nodes(self: Arc<Self>) -> NodeSet {
         self.look(|actor| actor.open_nodes())
-    }
-
-    fn release_failure(self: Arc<Self>, key: &Key) -> Option<QuorumFailure> {
-        self.look(|actor| actor.release_failure(&self, key))
     }
 }

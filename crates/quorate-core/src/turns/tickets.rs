@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 pub(crate) use self::set::NameSet;
 pub(crate) use self::turn::Turn;
 use crate::cluster::attempts::Slot;
-use crate::error::QuorumFailure;
 use crate::resource::{Key, Label};
 use crate::turns::ManagerState;
 use crate::turns::queues::{KeyQueue, Whereabouts};
@@ -105,10 +104,12 @@ impl ManagerState {
         was_held && (is_wanted || state.asks_seldom(queue, now))
     }
 
-    /// What the nodes have answered to a release of this manager that is in the way of `key`.
-    pub(crate) fn releasing(&self, key: &Key) -> Option<QuorumFailure> {
-        let Whereabouts::Ending(slot) = self.lock().queues.get(key)?.ticket else { return None };
-        self.cluster.attempts.get(slot)?.release_failure(key)
+    /// The attempt of this manager that is in the way of `key` with its release.
+    pub(crate) fn releasing(&self, key: &Key) -> Option<Slot> {
+        match self.lock().queues.get(key)?.ticket {
+            Whereabouts::Ending(slot) => Some(slot),
+            _ => None,
+        }
     }
 
     /// The label of a task of this manager that waits between processes for one of `keys`.
