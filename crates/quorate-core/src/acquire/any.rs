@@ -138,7 +138,9 @@ impl Choosing<'_> {
         self.set_ticket = match rounds.request.waits() {
             // The key of a set is no name that a user knows.
             true => Some(rounds.take_ticket(&set.key).await.map_err(|error| match error {
-                LockError::TooManyWaiters { .. } => rounds.too_many(&set.gate_keys[0]),
+                LockError::TooManyWaiters { most, .. } => {
+                    LockError::TooManyWaiters { key: set.gate_keys[0].clone(), most }
+                }
                 error => error,
             })?),
             false => {
@@ -234,8 +236,9 @@ impl Choosing<'_> {
         let Some(ticket) = &self.set_ticket else { return };
         rounds.await_undo_on_pools().await;
         rounds.pause_before_gate().await;
-        let (keys, is_refused) = (&rounds.request.keys, rounds.has_lost() || self.is_refused);
-        match ticket.join_queue(keys, Goal::one_of, rounds.node_timeout, is_refused) {
+        let is_refused = rounds.has_lost() || self.is_refused;
+        let goal = Goal::one_of(Arc::clone(&rounds.request.keys));
+        match ticket.join_queue(goal, rounds.node_timeout, is_refused) {
             Some((wait, seen)) if rounds.request.waits() => drop(wait.called(seen).await),
             Some((wait, seen)) => wait.gate_answered(seen).await,
             None => rounds.back_off().await,

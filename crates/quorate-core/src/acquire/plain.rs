@@ -17,7 +17,7 @@ use std::sync::Arc;
 use futures_util::future::FutureExt;
 
 use super::request::Request;
-use super::rounds::{Round, Rounds};
+use super::rounds::{Round, Rounds, in_time};
 use crate::attempt::Attempt;
 use crate::error::LockError;
 use crate::turns::ManagerState;
@@ -54,7 +54,8 @@ pub(super) async fn acquire(
 async fn wait_for_turn(rounds: &mut Rounds<'_>) -> Result<bool, LockError> {
     if rounds.request.waits() && (rounds.has_lost() || rounds.others_are_first()) {
         rounds.note_awaited();
-        if rounds.await_in_time(wait_at_gate(rounds)).boxed().await?.is_none() {
+        let waiting = in_time(rounds.cluster(), rounds.deadline, wait_at_gate(rounds));
+        if waiting.boxed().await?.is_none() {
             return Ok(false);
         }
     }

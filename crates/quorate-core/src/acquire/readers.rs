@@ -5,7 +5,7 @@ use std::mem::take;
 use std::sync::Arc;
 
 use super::request::Request;
-use super::rounds::{Round, Rounds};
+use super::rounds::{Round, Rounds, in_time};
 use crate::algorithm::attempt::Loss;
 use crate::algorithm::lease::saturating_add;
 use crate::attempt::Attempt;
@@ -84,7 +84,8 @@ async fn wait_for_turn(
     let has_to_wait = rounds.has_lost() || writer_waits || manager.readers.is_waiting(keys);
     if rounds.request.waits() && has_to_wait {
         rounds.note_awaited();
-        if rounds.await_in_time(wait_with_others(rounds, member)).await?.is_none() {
+        let waiting = wait_with_others(rounds, member);
+        if in_time(rounds.cluster(), rounds.deadline, waiting).await?.is_none() {
             return Ok(false);
         }
     }

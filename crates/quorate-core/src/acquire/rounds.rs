@@ -22,7 +22,7 @@ use crate::resource::Key;
 use crate::seam::backend::Operation;
 use crate::turns::ManagerState;
 use crate::turns::remote_wait::{Goal, RemoteWait};
-use crate::turns::tickets::{NoTicket, Ticket, Turn};
+use crate::turns::tickets::{Ticket, Turn};
 
 /// The rounds of one request, with its turn while no attempt has it. On drop, the latest attempt
 /// gets the turn back, and releases (C5).
@@ -122,26 +122,16 @@ impl<'a> Rounds<'a> {
                 manager.cluster.before(self.deadline, taking).boxed().await
             }
         };
-        match taken {
-            Some(Ok(ticket)) => Ok(ticket),
-            Some(Err(NoTicket::Closed)) => Err(Closed.into()),
-            Some(Err(NoTicket::TooMany)) => Err(self.too_many(key)),
-            Some(Err(NoTicket::Held)) => Err(LockError::Held(QuorumFailure::default())),
-            None => Err(match self.releasing(key).filter(|_| !self.was_behind_others) {
-                Some(failure) => LockError::NoQuorum(failure),
-                None => LockError::Held(QuorumFailure::default()),
-            }),
-        }
+        let is_late = || match self.releasing(key).filter(|_| !self.was_behind_others) {
+            Some(failure) => LockError::NoQuorum(failure),
+            None => LockError::Held(QuorumFailure::default()),
+        };
+        taken.unwrap_or_else(|| Err(is_late()))
     }
 
     /// What the nodes have answered to a release of this manager that is in the way of `key`.
     pub(super) fn releasing(&self, key: &Key) -> Option<QuorumFailure> {
         Attempt::release_failure(self.cluster(), self.manager.releasing(key)?)
-    }
-
-    pub(super) fn too_many(&self, name: &Key) -> LockError {
-        let most = self.cluster().config.max_waiters.unwrap_or_default();
-        LockError::TooManyWaiters { key: name.clone(), most }
     }
 
     /// Makes one attempt, which has the turn until it is lost. A contested round does not wait for
@@ -198,14 +188,6 @@ impl<'a> Rounds<'a> {
         self.fresh_now = None;
     }
 
-    /// The output of something that is awaited between two rounds. `None` at the deadline.
-    pub(super) async fn await_in_time<T: Send>(
-        &self,
-        something: impl Future<Output = T> + Send,
-    ) -> Result<Option<T>, LockError> {
-        in_time(self.cluster(), self.deadline, something).await
-    }
-
     /// Whether the request waits for its turn between processes before it competes.
     pub(super) fn others_are_first(&self) -> bool {
         self.turn.first().is_some_and(|ticket| ticket.others_are_first(self.now()))
@@ -215,8 +197,8 @@ impl<'a> Rounds<'a> {
     pub(super) fn join_queue(&self) -> Option<(Arc<RemoteWait>, u32)> {
         let (ticket, request) = (self.turn.first()?, self.request);
         ticket.note_label(request.label.clone());
-        let goal = |keys, _| Goal::all(keys);
-        ticket.join_queue(&request.keys, goal, self.node_timeout, self.has_lost())
+        let goal = Goal::all(Arc::clone(&request.keys));
+        ticket.join_queue(goal, self.node_timeout, self.has_lost())
     }
 
     /// On a pool the next attempt could overtake the undo of the last one, whose key would refuse
@@ -295,7 +277,8 @@ fn haste(lost: u32) -> Duration {
     LEAST_HASTE * (1 << lost.min(MOST_ROUNDS))
 }
 
-/// The output of `something`; `None` at the deadline, and an error once the manager is closed.
+/// The output of `something` that is awaited between two rounds; `None` at the deadline, and an
+/// error once the manager is closed.
 pub(super) async fn in_time<T: Send>(
     cluster: &Cluster,
     deadline: Option<Instant>,

@@ -69,7 +69,7 @@ impl Readers {
                 return Some(member(group));
             }
         }
-        let goal = |_| Goal::of_readers(Arc::clone(keys));
+        let goal = Goal::of_readers(Arc::clone(keys));
         let wait = RemoteWait::begin(cluster, home.clone(), goal, node_timeout, true)?;
         let (keys, home, members) = (Arc::clone(keys), home.clone(), AtomicUsize::new(1));
         let group = Arc::new(Group { keys, home, wait, members });

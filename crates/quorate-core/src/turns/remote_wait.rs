@@ -94,7 +94,7 @@ impl RemoteWait {
     pub(crate) fn begin(
         cluster: &Arc<Cluster>,
         key: Key,
-        goal: impl FnOnce(u8) -> Goal,
+        mut goal: Goal,
         node_timeout: Duration,
         others_wait: bool,
     ) -> Option<Arc<Self>> {
@@ -106,7 +106,6 @@ impl RemoteWait {
         let is_pushed = gate.is_some_and(|gate| cluster.nodes.has(gate, Capabilities::WATCH));
         let mut random = [0; 16];
         cluster.runtime.fill_random(&mut random).ok()?;
-        let goal = goal(random[0]);
         let entry = goal.entry(random, is_pushed);
         let machine = WaitMachine::begin(&gates, &entry, node_timeout, others_wait, now);
         let state = WaitState {

@@ -36,15 +36,6 @@ pub(crate) struct Ticket {
     pub(crate) key: Key,
 }
 
-/// Why there is no ticket.
-pub(crate) enum NoTicket {
-    /// A guard or an earlier task is in the way of a request that does not wait.
-    Held,
-    /// As many tasks as may are queued already.
-    TooMany,
-    Closed,
-}
-
 impl ManagerState {
     /// A gate has said whether other processes wait for `key`.
     pub(crate) fn note_word(&self, key: &Key, others_wait: bool, now: Instant) {
@@ -185,8 +176,7 @@ impl Ticket {
     /// is closed.
     pub(crate) fn join_queue(
         &self,
-        keys: &Arc<[Key]>,
-        goal: fn(Arc<[Key]>, u8) -> Goal,
+        goal: Goal,
         node_timeout: Duration,
         is_refused: bool,
     ) -> Option<(Arc<RemoteWait>, u32)> {
@@ -196,7 +186,7 @@ impl Ticket {
             let seen = wait.calls_to_attempt();
             wait.input(match is_refused {
                 true => WaitInput::Refused,
-                false => WaitInput::TakeOver(Arc::clone(keys)),
+                false => WaitInput::TakeOver(goal.keys),
             });
             return Some((wait, seen));
         }
@@ -204,8 +194,7 @@ impl Ticket {
         if !has_gates {
             return None;
         }
-        let first = keys[0].clone();
-        let goal = |random| goal(Arc::clone(keys), random);
+        let first = goal.keys[0].clone();
         let wait = RemoteWait::begin(cluster, first, goal, node_timeout, !is_refused)?;
         let seen = if is_refused { wait.calls_to_attempt() } else { 0 };
         if is_refused {

@@ -15,7 +15,7 @@ const ONE: WatchedKey = WatchedKey::Lock(0);
 /// The lock that is waited for. A key is its index.
 pub(crate) struct Goal {
     /// In sorted order.
-    pub(super) keys: Arc<[Key]>,
+    pub(crate) keys: Arc<[Key]>,
     choice: Choice,
     mode: Mode,
     /// The key that a refresh looks at first.
@@ -36,14 +36,17 @@ impl Goal {
         Self { mode: Mode::Shared, ..Self::all(keys) }
     }
 
-    /// One of the keys. A refresh looks at a random one first.
-    pub(crate) fn one_of(keys: Arc<[Key]>, random: u8) -> Self {
-        let first = usize::from(random) % keys.len();
-        Self { choice: Choice::Any, first, ..Self::all(keys) }
+    /// One of the keys.
+    pub(crate) fn one_of(keys: Arc<[Key]>) -> Self {
+        Self { choice: Choice::Any, ..Self::all(keys) }
     }
 
-    /// The entry of the wait, with a random name.
-    pub(super) fn entry(&self, random: [u8; 16], is_pushed: bool) -> Entry {
+    /// The entry of the wait, with a random name. Of one of several keys, a refresh looks at a
+    /// random one first.
+    pub(super) fn entry(&mut self, random: [u8; 16], is_pushed: bool) -> Entry {
+        if self.is_choice() {
+            self.first = usize::from(random[0]) % self.keys.len();
+        }
         let entry = Entry::draw(random, is_pushed);
         if self.mode == Mode::Shared { entry.of_readers() } else { entry }
     }
@@ -168,7 +171,8 @@ mod tests {
     #[test]
     fn a_name_that_a_refresh_finds_free_is_watched_anew() {
         let key = |name| Resource::new(name).map(|resource| Key::new(b"", &resource)).unwrap();
-        let mut goal = Goal::one_of(["a", "b", "c"].map(key).into(), 1);
+        let mut goal = Goal::one_of(["a", "b", "c"].map(key).into());
+        goal.first = 1;
         let gate = NodeId::FIRST;
         let watched = goal.watch(gate, ONE);
         assert_eq!(watched, [1, 2, 0].map(WatchedKey::Lock));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::{NoTicket, Ticket};
+use super::Ticket;
+use crate::error::{Closed, LockError, QuorumFailure};
 use crate::resource::Key;
 use crate::turns::ManagerState;
 use crate::turns::queues::Whereabouts;
@@ -59,11 +60,11 @@ impl Taking {
     }
 
     /// The first poll: takes the ticket, or its place in the queue.
-    fn enter(&mut self, context: &Context<'_>) -> Poll<Result<Ticket, NoTicket>> {
+    fn enter(&mut self, context: &Context<'_>) -> Poll<Result<Ticket, LockError>> {
         let most = self.manager.cluster.config.max_waiters.filter(|_| !self.is_again);
         let mut state = self.manager.lock();
         if state.is_closed {
-            return Poll::Ready(Err(NoTicket::Closed));
+            return Poll::Ready(Err(Closed.into()));
         }
         if !state.lingering.is_empty() {
             state.sweep(self.asked_at);
@@ -77,9 +78,12 @@ impl Taking {
                 return Poll::Ready(Ok(self.ticket()));
             }
             Whereabouts::Ending(_) if queue.tasks.is_empty() => {}
-            _ if !self.waits => return Poll::Ready(Err(NoTicket::Held)),
+            _ if !self.waits => {
+                return Poll::Ready(Err(LockError::Held(QuorumFailure::default())));
+            }
             _ if most.is_some_and(|most| queue.waiters() >= most) => {
-                return Poll::Ready(Err(NoTicket::TooMany));
+                let (key, most) = (self.key.clone(), most.unwrap_or_default());
+                return Poll::Ready(Err(LockError::TooManyWaiters { key, most }));
             }
             _ => self.is_behind_others = true,
         }
@@ -90,13 +94,13 @@ impl Taking {
 }
 
 impl Future for Taking {
-    type Output = Result<Ticket, NoTicket>;
+    type Output = Result<Ticket, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(task) = self.task else { return self.enter(context) };
         let mut state = self.manager.lock();
         if state.is_closed {
-            return Poll::Ready(Err(NoTicket::Closed));
+            return Poll::Ready(Err(Closed.into()));
         }
         let Some(queue) = state.queues.get_mut(&self.key) else { return Poll::Pending };
         let is_first = queue.tasks.front().is_some_and(|(first, _)| *first == task);
