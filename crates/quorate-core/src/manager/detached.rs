@@ -96,44 +96,35 @@ impl DetachedLock {
     /// [`InvalidRecord`] for anything else.
     pub fn decode(text: &str) -> Result<Self, InvalidRecord> {
         use InvalidRecord::Malformed;
-
         let mut fields = text.split(':');
-        let version = fields.next().unwrap_or_default();
-        if ![VERSION, FENCED_VERSION, LABELLED_VERSION, SHARED_VERSION].contains(&version) {
-            return Err(InvalidRecord::Version);
-        }
-        let ttl = Duration::from_millis(fields.next().and_then(number).ok_or(Malformed)?);
-        let ttl = Ttl::try_from(ttl).map_err(|_| Malformed)?;
-        let fence = if version == VERSION { "" } else { fields.next().ok_or(Malformed)? };
-        let fencing_token = match fence {
-            "" if version != FENCED_VERSION => None,
-            _ if version == SHARED_VERSION => return Err(Malformed),
-            digits => Some(number(digits).and_then(FencingToken::new).ok_or(Malformed)?),
+        let (has_fence, has_label, mode) = match fields.next().unwrap_or_default() {
+            VERSION => (false, false, Mode::Exclusive),
+            FENCED_VERSION => (true, false, Mode::Exclusive),
+            LABELLED_VERSION => (true, true, Mode::Exclusive),
+            SHARED_VERSION => (true, true, Mode::Shared),
+            _ => return Err(InvalidRecord::Version),
         };
-        let digits = fields.next().and_then(|digits| Token::parse(digits.as_bytes()));
-        let mut token = digits.filter(|token| token.label().is_none()).ok_or(Malformed)?;
-        let label = match version {
-            LABELLED_VERSION | SHARED_VERSION => fields.next().ok_or(Malformed)?,
-            _ => "",
+        let mut next = |is_there| if is_there { fields.next().ok_or(Malformed) } else { Ok("") };
+        let ttl = next(true)?.parse().map_err(|_| Malformed)?;
+        let ttl = Ttl::try_from(Duration::from_millis(ttl)).map_err(|_| Malformed)?;
+        let fencing_token = match next(has_fence)? {
+            "" => None,
+            digits => digits.parse().ok().and_then(FencingToken::new),
         };
-        if version == LABELLED_VERSION || !label.is_empty() {
-            let label = unhex(label).ok_or(Malformed)?;
-            let label = String::from_utf8(label).ok().and_then(|label| Label::new(label).ok());
-            token = token.labelled(&label.ok_or(Malformed)?);
+        let mut token = Token::parse(next(true)?.as_bytes()).ok_or(Malformed)?;
+        let label = next(has_label)?;
+        if !label.is_empty() {
+            let label = String::from_utf8(unhex(label).ok_or(Malformed)?).map_err(|_| Malformed)?;
+            token = token.labelled(&Label::new(label).map_err(|_| Malformed)?);
         }
-        let mut keys: Vec<Key> = Vec::new();
-        for field in fields {
-            let key = unhex(field).and_then(Key::parse).ok_or(Malformed)?;
-            if keys.contains(&key) {
-                return Err(Malformed);
-            }
-            keys.push(key);
-        }
-        if keys.is_empty() {
+        let keys = fields.map(|field| unhex(field).and_then(Key::parse));
+        let keys: Vec<Key> = keys.collect::<Option<_>>().ok_or(Malformed)?;
+        if keys.is_empty() || (1..keys.len()).any(|at| keys[..at].contains(&keys[at])) {
             return Err(Malformed);
         }
-        let mode = if version == SHARED_VERSION { Mode::Shared } else { Mode::Exclusive };
-        Ok(Self::new(Claim::new(keys, token, ttl).with_mode(mode), fencing_token))
+        let record = Self::new(Claim::new(keys, token, ttl).with_mode(mode), fencing_token);
+        // A field that its version does not have, or another form of a number or of digits.
+        if record.encode() == text { Ok(record) } else { Err(Malformed) }
     }
 }
 
@@ -177,11 +168,6 @@ pub enum InvalidRecord {
     /// It is no record, or one of a version that is not known here.
     #[error("this is no record of a detached lock of a known version")]
     Version,
-}
-
-/// As `encode` writes it: without a sign.
-fn number(digits: &str) -> Option<u64> {
-    digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
