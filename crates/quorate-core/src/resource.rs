@@ -309,6 +309,18 @@ pub(crate) fn hex(byte: u8) -> [u8; 2] {
     [byte >> 4, byte & 0xf].map(|nibble| b"0123456789abcdef"[usize::from(nibble)])
 }
 
+/// Writes the first `most` of these keys, and how many more there are: `a, b and 2 more`.
+pub(crate) fn write_keys(keys: &[Key], most: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (shown, more) = keys.split_at(keys.len().min(most));
+    for (index, key) in shown.iter().enumerate() {
+        write!(f, "{}{key}", if index == 0 { "" } else { ", " })?;
+    }
+    match more.len() {
+        0 => Ok(()),
+        more => write!(f, " and {more} more"),
+    }
+}
+
 fn printable(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     const SHOWN: usize = 64;
     write!(f, "{}", bytes[..bytes.len().min(SHOWN)].escape_ascii())?;

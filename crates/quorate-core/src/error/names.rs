@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::resource::Key;
+use crate::resource::{Key, write_keys};
 
 /// The keys of a lock, for the front of a text, as errors show them: `a, b, c and 2 more: `. Empty
 /// without a key.
@@ -22,14 +22,10 @@ const SHOWN: usize = 3;
 
 impl fmt::Display for Of<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (shown, more) = self.0.split_at(self.0.len().min(SHOWN));
-        for (index, key) in shown.iter().enumerate() {
-            write!(f, "{}{key}", if index == 0 { "" } else { ", " })?;
+        if self.0.is_empty() {
+            return Ok(());
         }
-        match (shown, more.len()) {
-            ([], _) => Ok(()),
-            (_, 0) => f.write_str(": "),
-            (_, more) => write!(f, " and {more} more: "),
-        }
+        write_keys(self.0, SHOWN, f)?;
+        f.write_str(": ")
     }
 }

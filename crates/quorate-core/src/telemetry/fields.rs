@@ -5,21 +5,14 @@ use std::time::Duration;
 
 use tracing::field::{DisplayValue, display};
 
-use crate::resource::Key;
+use crate::resource::{Key, write_keys};
 
 /// The names of the first eight keys, separated by commas.
 pub(super) struct Keys<'a>(pub(super) &'a [Key]);
 
 impl Display for Keys<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        const SHOWN: usize = 8;
-        for (index, key) in self.0.iter().take(SHOWN).enumerate() {
-            write!(f, "{}{key}", if index == 0 { "" } else { ", " })?;
-        }
-        match self.0.len().saturating_sub(SHOWN) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+        write_keys(self.0, 8, f)
     }
 }
 
