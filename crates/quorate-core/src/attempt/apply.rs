@@ -168,12 +168,8 @@ impl State {
 
     /// What each node answered in the last round that was decided, or after it if that is a first
     /// round that was lost.
-    pub(super) fn answers(&self, attempt: &Attempt) -> QuorumFailure {
-        attempt.cluster().nodes.failure(self.machine.votes(), self.machine.waited())
-    }
-
-    /// The same for the holder, with its keys.
     pub(super) fn failure(&self, attempt: &Attempt) -> QuorumFailure {
-        self.answers(attempt).of(attempt.claim.keys())
+        let failure = attempt.cluster().nodes.failure(self.machine.votes(), self.machine.waited());
+        failure.of(Arc::clone(attempt.claim.shared_keys()))
     }
 }

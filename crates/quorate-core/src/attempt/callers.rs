@@ -106,7 +106,7 @@ impl Attempt {
                 Ok(()) => Loss::Expired,
                 Err(loss) => loss,
             };
-            let (failure, turn) = (state.answers(self), std::mem::take(&mut state.turn));
+            let (failure, turn) = (state.failure(self), std::mem::take(&mut state.turn));
             Some(Some(Err(NotWon { loss, failure, turn })))
         })
         .await
@@ -136,10 +136,9 @@ impl Attempt {
         self.wait(|state| state.turn.has_heard(gates).then_some(())).await;
     }
 
-    /// What each node answered to the first round, and after it if it was lost. It names no keys:
-    /// the request sets them.
+    /// What each node answered to the first round, and after it if it was lost.
     pub(crate) fn answers(self: &Arc<Self>) -> QuorumFailure {
-        self.look(|state| state.answers(self))
+        self.look(|state| state.failure(self))
     }
 }
 

@@ -53,13 +53,10 @@ async fn try_adopt(
             return Ok(LockGuard::new(Lease::new(attempt)));
         }
         (None, None) => Closed.into(),
-        (None, Some(Err(lost))) => {
-            let failure = lost.failure.of(record.keys());
-            match lost.loss {
-                Loss::Held => AdoptError::Lost(failure),
-                _ => AdoptError::NoQuorum(failure),
-            }
-        }
+        (None, Some(Err(lost))) => match lost.loss {
+            Loss::Held => AdoptError::Lost(lost.failure),
+            _ => AdoptError::NoQuorum(lost.failure),
+        },
     })
 }
 
