@@ -1,4 +1,4 @@
-//! A wait, as the random runs of the core's unit tests play it.
+//! A wait, as the random runs of the core's tests play it.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use quorate_pure::core_source::algorithm::wait::{
 
 use super::Bytes;
 
-#[path = "../../crates/quorate-core/src/algorithm/wait/tests/random.rs"]
+#[path = "../../crates/quorate-core/tests/wait/random.rs"]
 mod random;
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);

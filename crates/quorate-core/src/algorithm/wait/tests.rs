@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 use super::super::quorum::{NodeCount, NodeId};
 use super::{Entry, REFRESH, Refreshed, WaitAction, WaitMachine, WatchedKey};
 
-mod random;
-
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 
 fn node(number: usize) -> NodeId {
@@ -235,19 +233,4 @@ fn the_gate_and_the_entry_are_known_from_the_refresh_on() {
     assert_eq!(state(&machine), (Some(node(2)), true, true));
     machine.cancel();
     assert!(!machine.has_entry());
-}
-
-#[test]
-fn a_wait_goes_on_whatever_happens_and_leaves_each_queue_once() {
-    for seed in 1..=5_000_u64 {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // xorshift
-        let mut below = |bound| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u32 % bound
-        };
-        random::run(&mut random::Random(&mut below));
-    }
 }
