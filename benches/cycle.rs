@@ -3,8 +3,6 @@
 //! Allocations include those of the simulated runtime. The rows *the calls alone* make the same calls to the same
 //! nodes without quorate; *difference* is the share of quorate. The other columns count the calls of quorate to
 //! its runtime. The nodes use another one. The time is that of the fastest of ten batches.
-//!
-//! With `RUSTFLAGS="--cfg quorate_count"` it also counts the mutexes that quorate locks.
 
 #![allow(clippy::print_stdout, reason = "figures for a terminal")]
 
@@ -111,9 +109,9 @@ impl Bench {
     fn count(&self, operation: impl Fn()) -> Counts {
         (0..3).for_each(|_| operation());
         let read = || self.asked.0.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let (before, locks) = (read(), mutex_locks());
+        let before = read();
         let memory = measure(|| (0..CYCLES).for_each(|_| operation()));
-        let (after, locked) = (read(), mutex_locks());
+        let after = read();
         let batch = || {
             let start = Instant::now();
             (0..CYCLES).for_each(|_| operation());
@@ -122,10 +120,9 @@ impl Bench {
         let fastest = (0..10).map(|_| batch()).fold(f64::INFINITY, f64::min);
         let each = |total: u64| total as f64 / CYCLES as f64;
         let [spawns, timers, clock, random] = array::from_fn(|of| each(after[of] - before[of]));
-        let mutexes = locked.zip(locks).map_or(f64::NAN, |(after, before)| each(after - before));
         let (allocations, bytes) = (each(memory.count_total), each(memory.bytes_total));
         let micros = fastest * 1e6 / CYCLES as f64;
-        [allocations, bytes, spawns, timers, clock, random, mutexes, micros]
+        [allocations, bytes, spawns, timers, clock, random, micros]
     }
 }
 
@@ -149,24 +146,14 @@ fn attempt() {
     }
 }
 
-/// Counts per operation, in the order of [`COLUMNS`]; not a number if unknown.
-type Counts = [f64; 8];
+/// Counts per operation, in the order of [`COLUMNS`].
+type Counts = [f64; 7];
 
-const COLUMNS: [&str; 8] =
-    ["allocs", "bytes", "spawns", "timers", "clock", "random", "mutexes", "µs"];
+const COLUMNS: [&str; 7] = ["allocs", "bytes", "spawns", "timers", "clock", "random", "µs"];
 
 fn show(what: &str, counts: &Counts) {
-    let cell = |count: &f64| if count.is_nan() { "–".to_owned() } else { format!("{count:.1}") };
-    let cells = counts.iter().map(|count| format!("{:>9}", cell(count)));
+    let cells = counts.iter().map(|count| format!("{count:>9.1}"));
     println!("{what:34} {}", cells.collect::<String>());
-}
-
-/// The number of mutexes that quorate has locked; `None` if it was built without counters.
-fn mutex_locks() -> Option<u64> {
-    #[cfg(quorate_count)]
-    return Some(quorate_core::runtime::counters().mutex_locks);
-    #[cfg(not(quorate_count))]
-    None
 }
 
 /// The calls to a runtime: spawns, timers, clock readings, and random bytes.

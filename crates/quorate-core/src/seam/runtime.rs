@@ -26,8 +26,6 @@ mod wall;
 pub use self::smol::SmolRuntime;
 pub use self::suspend::time_suspended;
 pub(crate) use self::sync::lock;
-#[cfg(quorate_count)]
-pub use self::sync::{Counters, counters};
 #[cfg(feature = "tokio")]
 pub(crate) use self::tokio::is_in_task;
 #[cfg(feature = "tokio")]
