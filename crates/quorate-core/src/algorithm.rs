@@ -13,7 +13,6 @@ pub(crate) mod backoff;
 pub(crate) mod calendar;
 pub mod fence;
 pub mod gate;
-#[doc(hidden)]
 pub mod group;
 pub mod lease;
 pub(crate) mod node_set;

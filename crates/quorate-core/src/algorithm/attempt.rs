@@ -185,7 +185,6 @@ struct Timers {
 /// The beginning, the caller's wishes, replies and timeouts.
 impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Acquires on all nodes.
-    #[must_use]
     pub fn new(settings: Settings, now: Instant) -> Self {
         let mut attempt = Self::begin(settings, Phase::Acquiring, None, now);
         for id in settings.nodes.ids() {
@@ -197,7 +196,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Takes over a lock that another process detached: extends it on all nodes.
     ///
     /// No time comes from the other process. `token` is the lock's fencing token.
-    #[must_use]
     pub fn adopt(settings: Settings, token: Option<FencingToken>, now: Instant) -> Self {
         let mut attempt = Self::begin(settings, Phase::Adopting, token, now);
         for id in settings.nodes.ids() {
@@ -211,7 +209,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// the decision.
     ///
     /// `token` is the lock's fencing token.
-    #[must_use]
     pub fn release_detached(settings: Settings, token: Option<FencingToken>, now: Instant) -> Self {
         let mut attempt = Self::begin(settings, Phase::Adopting, token, now);
         attempt.nodes.iter_mut().for_each(|node| node.know = Knowledge::Maybe);
@@ -467,7 +464,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// What was decided by now. It is told to callers once [`poll_send`](Self::poll_send) has been
     /// drained (C8).
-    #[must_use]
     pub fn results(&self) -> Results {
         let is_failing =
             |(round, end)| round > self.results.extended && self.lease_end() <= Some(end);
@@ -483,13 +479,11 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     }
 
     /// Why the lease has ended before its release: one of the [results](Self::results).
-    #[must_use]
     pub const fn lost(&self) -> Option<End> {
         self.results.lost
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
-    #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         if self.is_quiescent() {
             return None;
@@ -504,7 +498,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// Whether the attempt has ended and nothing is in flight or to be released, or the last timer
     /// has fired. A call in flight can be dropped then: the ttl is the backstop.
-    #[must_use]
     pub fn is_quiescent(&self) -> bool {
         let is_busy = || self.nodes.iter().any(Node::is_busy);
         match self.phase {
@@ -516,33 +509,28 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     }
 
     /// Whether the lease has ended or was never won: nothing but releases is sent.
-    #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.is_releasing() || matches!(self.phase, Phase::Lapsed { .. } | Phase::Detached)
     }
 
     /// Whether the release has begun.
-    #[must_use]
     pub const fn is_releasing(&self) -> bool {
         matches!(self.phase, Phase::Ending { .. } | Phase::Over)
     }
 
     /// The end of the lease while it is held, hold limit included. From then on it has ended,
     /// whether or not the attempt has been woken (H4).
-    #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         if self.is_held() { self.lease_end() } else { None }
     }
 
     /// The fencing token of a lock that was won.
-    #[must_use]
     pub const fn fencing_token(&self) -> Option<FencingToken> {
         self.fencing_token
     }
 
     /// Why the lease ends, if nothing happens before its end. At its hold limit, no extension gains
     /// anything.
-    #[must_use]
     pub fn end_by_time(&self) -> End {
         let is_limited = self.hold_until.is_some_and(|limit| Some(limit) < self.promised);
         match self.phase {
@@ -554,7 +542,6 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
 
     /// The longest ttl that any round asked for: no call of this attempt lets a key live for
     /// longer.
-    #[must_use]
     pub const fn longest_ttl(&self) -> Ttl {
         self.longest_ttl
     }
@@ -566,13 +553,11 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     /// Of a lost lease: the votes of the extension that was open, else of the last one if it
     /// failed. Nodes that denied the lease after the last round count as `Against`. Empty if no
     /// node denied it.
-    #[must_use]
     pub fn votes(&self) -> &[RoundVote<E, H>] {
         &self.votes
     }
 
     /// What each node has answered to the releases by now, and how long they have been asked.
-    #[must_use]
     pub fn release_votes(&self, now: Instant) -> (Vec<RoundVote<E, H>>, Duration) {
         let vote = |node: &Node<E, H>| match node.reported_vote() {
             RoundVote::Open => RoundVote::Silent,
@@ -583,14 +568,12 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     }
 
     /// The time from the start of that round to its decision.
-    #[must_use]
     pub const fn waited(&self) -> Duration {
         self.waited
     }
 
     /// The nodes where a call is in flight, or a release is owed, or will be if the first round
     /// ends.
-    #[must_use]
     pub fn open_nodes(&self) -> NodeSet {
         let owes_all = match self.phase {
             Phase::Over => return NodeSet::default(),
@@ -601,26 +584,22 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     }
 
     /// The nodes that a release goes to, or that have not answered one.
-    #[must_use]
     pub fn owing(&self) -> NodeSet {
         self.select(Node::owes_release)
     }
 
     /// The nodes where a call is in flight, also after the last timer.
-    #[must_use]
     pub fn unsettled(&self) -> NodeSet {
         self.select(Node::is_busy)
     }
 
     /// The nodes that have not promised to keep the keys until `end`.
-    #[must_use]
     pub fn lacking(&self, end: Instant) -> NodeSet {
         self.select(|node| node.promise < Some(end))
     }
 
     /// The idle nodes whose release failed without an answer, before the cleanup bound: those for
     /// which [`handle_back`](Self::handle_back) does something.
-    #[must_use]
     pub fn awaits_back(&self) -> NodeSet {
         match self.timers.bound {
             Some(_) => self.select(Node::awaits_back),
@@ -629,14 +608,11 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
     }
 
     /// The settings that it was given.
-    #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
     /// All that is known of a node.
-    #[doc(hidden)]
-    #[must_use]
     pub fn node(&self, node: NodeId) -> &Node<E, H> {
         &self.nodes[node.index()]
     }

@@ -143,7 +143,6 @@ pub enum Agreement {
 
 impl Agreement {
     /// What these numbers come to, in any order; `None` if there are none.
-    #[must_use]
     pub fn of(nodes: NodeCount, numbers: impl IntoIterator<Item = FencingToken>) -> Option<Self> {
         let mut numbers: Vec<FencingToken> = numbers.into_iter().collect();
         numbers.sort_unstable();

@@ -16,7 +16,6 @@ use super::quorum::NodeId;
 ///
 /// Each node comes with its server id, if that is known, and its configured name. Nodes whose
 /// server id is not known come after all others, ranked by their names.
-#[must_use]
 pub fn rank<'a>(
     key: &[u8],
     nodes: impl Iterator<Item = (NodeId, Option<&'a str>, &'a str)>,

@@ -10,13 +10,11 @@ pub struct NodeSet(u64);
 
 impl NodeSet {
     /// The nodes as bits, the first one lowest.
-    #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
     }
 
     /// The nodes of these bits.
-    #[must_use]
     pub const fn of_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -32,19 +30,16 @@ impl NodeSet {
     }
 
     /// Whether a node is in the set.
-    #[must_use]
     pub const fn contains(self, node: NodeId) -> bool {
         self.0 & node.bit() != 0
     }
 
     /// How many nodes it has.
-    #[must_use]
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
     /// Whether the set has no node.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

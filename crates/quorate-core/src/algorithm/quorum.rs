@@ -9,7 +9,6 @@ impl NodeId {
     pub(crate) const FIRST: Self = Self(0);
 
     /// The place in the configuration, from 0.
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -35,25 +34,21 @@ impl NodeCount {
     pub const MAX: usize = 64;
 
     /// Parses a count; `None` for zero and for more than [`MAX`](Self::MAX).
-    #[must_use]
     pub fn new(nodes: usize) -> Option<Self> {
         u8::try_from(nodes).ok().filter(|_| (1..=Self::MAX).contains(&nodes)).map(Self)
     }
 
     /// The count.
-    #[must_use]
     pub const fn get(self) -> usize {
         self.0 as usize
     }
 
     /// The smallest majority of the **configured** nodes: N/2 + 1. Any two share a node.
-    #[must_use]
     pub fn quorum(self) -> usize {
         self.get() / 2 + 1
     }
 
     /// How many nodes can fail while a quorum is still possible: N − quorum.
-    #[must_use]
     pub fn spare(self) -> usize {
         self.get() - self.quorum()
     }

@@ -17,7 +17,6 @@ pub struct Renewal {
 
 impl Renewal {
     /// For leases of `validity` that are renewed after `interval` at the latest.
-    #[must_use]
     pub const fn new(validity: Duration, interval: Duration) -> Self {
         Self { validity, interval }
     }
@@ -26,7 +25,6 @@ impl Renewal {
     /// of the round that made it valid until `valid_until`. An interval of a second or more is cut
     /// to whole steps of ten milliseconds since `origin`: the leases of a process that are renewed
     /// in one step share pipelines.
-    #[must_use]
     pub fn next(&self, valid_until: Instant, random: u64, origin: Instant) -> Instant {
         let after = self.interval / 10 * 7 + scale(self.interval / 10 * 3, random);
         let at = valid_until.checked_sub(self.validity.saturating_sub(after));
@@ -40,7 +38,6 @@ impl Renewal {
 
     /// When to try again after a renewal that failed: within a quarter of the time left, or of the
     /// interval where that is less.
-    #[must_use]
     pub fn retry(&self, now: Instant, valid_until: Instant, random: u64) -> Instant {
         let left = valid_until.saturating_duration_since(now);
         let most = (left / 4).min(self.interval / 4).max(LEAST_PAUSE);

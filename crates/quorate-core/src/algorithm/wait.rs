@@ -49,6 +49,7 @@ use std::time::{Duration, Instant};
 
 pub use self::messages::{Entry, Refreshed, WaitAction, WatchedKey};
 use self::place::Place;
+use super::lease::saturating_add;
 use super::quorum::NodeId;
 
 mod inputs;
@@ -107,7 +108,6 @@ impl WaitMachine {
     /// `gates` are the nodes that may be the gate, the best one first. `entry` is that of this
     /// wait. `others_wait`: the latest word of the gate, at most 1 s old, is that other processes
     /// wait. Then the waiter joins the queue before its first attempt.
-    #[must_use]
     pub fn begin(
         gates: &[NodeId],
         entry: &Entry,
@@ -143,7 +143,6 @@ impl WaitMachine {
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next.
-    #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         match self.phase {
             Phase::Asking { until, .. } | Phase::Looking { until } => Some(until),
@@ -153,7 +152,6 @@ impl WaitMachine {
     }
 
     /// The gate that has our entry, else the one that is asked or would be asked now.
-    #[must_use]
     pub fn gate(&self) -> Option<NodeId> {
         match (&self.place, self.phase) {
             (Some(place), _) => Some(place.gate),
@@ -163,25 +161,21 @@ impl WaitMachine {
     }
 
     /// Whether a gate may have our entry.
-    #[must_use]
     pub const fn has_entry(&self) -> bool {
         self.place.is_some() || matches!(self.phase, Phase::Asking { .. })
     }
 
     /// Whether the gate has replied to a refresh, and has not failed since.
-    #[must_use]
     pub const fn has_answer(&self) -> bool {
         self.place.is_some()
     }
 
     /// Whether the lock was won, or the wait cancelled.
-    #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over)
     }
 
     /// The interval until the next refresh: 0.67 s ± 20 %, by a random number.
-    #[must_use]
     pub fn refresh_interval(random: u32) -> Duration {
         let fifth = REFRESH / 5;
         (REFRESH - fifth).saturating_add(fifth * 2 / 1024 * (random % 1025))
@@ -202,7 +196,7 @@ impl WaitMachine {
     }
 
     fn ask_at(&mut self, gate: NodeId, now: Instant) {
-        self.phase = Phase::Asking { gate, until: after(now, self.node_timeout) };
+        self.phase = Phase::Asking { gate, until: saturating_add(now, self.node_timeout) };
         self.actions.push_back(WaitAction::Refresh(gate));
     }
 
@@ -210,8 +204,8 @@ impl WaitMachine {
         let Some(place) = &mut self.place else { return };
         let key = place.key();
         place.watched = Some(key.clone());
-        place.rest_until = after(now, place.spacing());
-        self.phase = Phase::Looking { until: after(now, self.node_timeout) };
+        place.rest_until = saturating_add(now, place.spacing());
+        self.phase = Phase::Looking { until: saturating_add(now, self.node_timeout) };
         self.actions.push_back(WaitAction::Watch(place.gate, key));
     }
 
@@ -231,8 +225,4 @@ impl WaitMachine {
         }
         self.phase = Phase::Over;
     }
-}
-
-fn after(now: Instant, delay: Duration) -> Instant {
-    now.checked_add(delay).unwrap_or(now)
 }

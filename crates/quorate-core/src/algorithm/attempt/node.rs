@@ -152,7 +152,6 @@ impl<E: Clone, H: Clone> Node<E, H> {
     }
 
     /// Whether a call is in flight. Nothing waits for a look.
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         self.calls.iter().any(|call| call.kind != Purpose::Look)
     }
@@ -167,7 +166,6 @@ impl<E: Clone, H: Clone> Node<E, H> {
 
     /// Whether something may be left here that no release has answered for (C2). A node that
     /// refused may have the key: where an acquire arrives twice, a `SET NX` refuses its own token.
-    #[must_use]
     pub const fn owes_release(&self) -> bool {
         !matches!(self.know, Knowledge::Blank | Knowledge::Freed)
     }

@@ -8,7 +8,6 @@ use super::super::quorum::{NodeCount, NodeId};
 
 /// The settings of one attempt.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub struct Settings {
     /// How many nodes are configured.
     pub nodes: NodeCount,
@@ -47,7 +46,6 @@ pub struct Settings {
 
 impl Settings {
     /// Settings without fencing, with the default drift and margin, and nodes that are pools.
-    #[must_use]
     pub fn new(nodes: NodeCount, ttl: Ttl, node_timeout: Duration) -> Self {
         Self {
             nodes,
@@ -69,7 +67,6 @@ impl Settings {
 
     /// How long a call to a node may count: the node timeout, and the connect limit of one that is
     /// connecting.
-    #[must_use]
     pub fn call_limit(&self, node: NodeId) -> Duration {
         match self.connecting.contains(node) {
             true => self.node_timeout.saturating_add(self.connect_limit),
@@ -79,7 +76,6 @@ impl Settings {
 
     /// Until when a node promises to keep the keys that grants a call which leaves after `start`
     /// (T1, T2). Where that cannot be represented it promises nothing.
-    #[must_use]
     pub fn promise(&self, start: Instant, ttl: Ttl) -> Instant {
         start.checked_add(self.safety_margin.validity(self.drift, ttl)).unwrap_or(start)
     }

@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::super::lease::saturating_add;
 use super::super::quorum::NodeId;
 use super::place::{NOISY, Place};
-use super::{Phase, Refreshed, WaitAction, WaitMachine, WatchedKey, after};
+use super::{Phase, Refreshed, WaitAction, WaitMachine, WatchedKey};
 
 /// How many attempts may be refused in a row although the gate replied "free".
 const MISLED: u8 = 2;
@@ -59,7 +60,7 @@ impl WaitMachine {
             self.ask(now);
         } else {
             self.phase = Phase::Waiting;
-            (self.refresh_at, self.look_at) = (after(now, refresh), None);
+            (self.refresh_at, self.look_at) = (saturating_add(now, refresh), None);
         }
     }
 
@@ -74,13 +75,13 @@ impl WaitMachine {
         place.update(reply, now);
         self.phase = Phase::Waiting;
         (self.refresh_at, self.look_at) =
-            (after(now, refresh), place.second_look_at(self.is_of_readers));
+            (saturating_add(now, refresh), place.second_look_at(self.is_of_readers));
         if !is_free {
             (self.refused, self.rests) = (0, 0);
         } else if self.refused == MISLED {
             self.refused = MISLED - 1;
             (place.watched, place.first_while_free, self.look_at) = (None, None, None);
-            self.refresh_at = after(now, refresh / (FIRST_REST >> self.rests));
+            self.refresh_at = saturating_add(now, refresh / (FIRST_REST >> self.rests));
             self.rests = (self.rests + 1).min(FIRST_REST.ilog2());
             return;
         } else if place.predecessor.is_none() || self.look_at.is_some_and(|at| at <= now) {
@@ -89,12 +90,12 @@ impl WaitMachine {
             return self.attempt(true);
         }
         if self.is_polling {
-            self.refresh_at = after(now, place.polling_interval(refresh, now));
+            self.refresh_at = saturating_add(now, place.polling_interval(refresh, now));
         } else if place.watched.as_ref() == Some(&place.key()) || place.is_absent {
             // The push will come, or there is no key whose write it could report.
         } else if place.fruitless == NOISY {
             // This refresh counts as a look.
-            self.look_at = Some(after(now, place.spacing()));
+            self.look_at = Some(saturating_add(now, place.spacing()));
         } else {
             self.look(now);
         }

@@ -67,7 +67,6 @@ const READERS: u8 = b'r';
 
 /// A key that a waiter watches at the gate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum WatchedKey {
     /// The lock's key; of several keys, the one with this index.
     Lock(usize),
@@ -77,7 +76,6 @@ pub enum WatchedKey {
 
 /// What the shell of a wait does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum WaitAction {
     /// Make one attempt to acquire the lock.
     Attempt,
