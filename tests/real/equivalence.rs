@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quorate::backend::{CallReply, Entry, Operation, Reader};
+use quorate::backend::{CallReply, Entry, KeyState, Operation, Reader};
 use quorate::memory::{MemoryNode, Sim, Value};
 use quorate::resource::Token;
 use quorate::runtime::{BoxFuture, EntropyError};
@@ -72,7 +72,10 @@ impl Runtime for SetClock {
 
 fn time_left(answer: &Answer) -> Option<Duration> {
     match answer {
-        Ok(CallReply::Sighted(Some(sighting))) => sighting.time_left,
+        Ok(CallReply::Sighted(KeyState::Held { time_left, .. })) => *time_left,
+        Ok(CallReply::Sighted(KeyState::Read { readers })) => {
+            readers.iter().map(|one| one.time_left).max()
+        }
         _ => None,
     }
 }
@@ -80,13 +83,18 @@ fn time_left(answer: &Answer) -> Option<Duration> {
 /// The answer without the time left, which depends on the moment always; only that there is one.
 fn timeless(answer: &Answer) -> String {
     let mut answer = answer.clone();
-    if let Ok(CallReply::Sighted(Some(sighting))) = &mut answer {
-        sighting.time_left = sighting.time_left.map(|_| Duration::ZERO);
-        // They are sorted by their ends.
-        sighting.readers.iter_mut().for_each(|one| one.time_left = Duration::ZERO);
-        sighting.readers.sort_by_key(|one| {
-            BuildHasherDefault::<DefaultHasher>::default().hash_one(&one.holder)
-        });
+    match &mut answer {
+        Ok(CallReply::Sighted(KeyState::Held { time_left, .. })) => {
+            *time_left = time_left.map(|_| Duration::ZERO);
+        }
+        Ok(CallReply::Sighted(KeyState::Read { readers })) => {
+            // They are sorted by their ends.
+            readers.iter_mut().for_each(|one| one.time_left = Duration::ZERO);
+            readers.sort_by_key(|one| {
+                BuildHasherDefault::<DefaultHasher>::default().hash_one(&one.holder)
+            });
+        }
+        _ => {}
     }
     format!("{answer:?}")
 }
@@ -97,13 +105,13 @@ async fn alive(node: &Arc<MemoryNode>) -> (Vec<Vec<u8>>, BTreeSet<u64>) {
     for name in &keys {
         if let Some(Value::OrderedSet(_)) = node.get(name)
             && let key = key(str::from_utf8(name).unwrap())
-            && let Ok(CallReply::Sighted(Some(seen))) =
+            && let Ok(CallReply::Sighted(KeyState::Read { readers: seen })) =
                 asked(node, Operation::Inspect { key }).await
         {
             let hash = |one: &Reader| {
                 BuildHasherDefault::<DefaultHasher>::default().hash_one((name, &one.holder))
             };
-            readers.extend(seen.readers.iter().map(hash));
+            readers.extend(seen.iter().map(hash));
         }
     }
     (keys, readers)

@@ -3,7 +3,7 @@
 use std::future::IntoFuture as _;
 use std::time::Duration;
 
-use quorate::backend::{AcquireOptions, CallReply, Mode, Operation, Ttl, Vote};
+use quorate::backend::{AcquireOptions, CallReply, KeyState, Mode, Operation, Ttl, Vote};
 use quorate::{DetachedLock, LockBackend as _, LockManager, operators::LockState};
 use quorate_tests::keys::waiters;
 use quorate_tests::wait::{LONG_TTL, until, until_it_says, within_limit};
@@ -227,7 +227,7 @@ fn rw7_readers_that_died_are_gone_from_the_key() {
                 assert_eq!(acquire(&backend, &died).await.unwrap(), Vote::Granted);
             }
             let seen = async || match asked(&backend, Operation::Inspect { key: key("r") }).await {
-                Ok(CallReply::Sighted(Some(seen))) => seen.readers.len(),
+                Ok(CallReply::Sighted(KeyState::Read { readers })) => readers.len(),
                 other => panic!("{other:?}"),
             };
             let alive = 1 + usize::from(turn > 1);

@@ -41,7 +41,7 @@ pub use error::{BackendError, BackendErrorKind};
 pub use operation::{CallReply, CallResult, Choice, Leaves, Operation, Revoke};
 pub use options::{AcquireOptions, Capabilities, ExtendOptions, ReleaseOptions, Reply, Waiters};
 pub use restart_guard::RestartGuard;
-pub use sighting::{Holder, Reader, Sighting};
+pub use sighting::{Holder, KeyState, Reader};
 
 /// **One** independent node that keeps keys.
 ///

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use quorate_core::backend::{
     AcquireOptions, Asked, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint,
-    Holder, Mode, Operation, ReleaseOptions, Revoke, Ttl, Vote, Waiters,
+    Holder, KeyState, Mode, Operation, ReleaseOptions, Revoke, Ttl, Vote, Waiters,
 };
 use quorate_core::resource::{Key, Label, Resource, Token};
 use quorate_core::{BackendError, FencingToken, RestartGuard};
@@ -316,22 +316,22 @@ impl Player<'_> {
                 let named = named.map_or_else(|| else_it_is.to_owned(), text);
                 format!("{} {before} {} {named}", seen.place, text(seen.first.as_bytes()))
             }
-            (CallReply::Sighted(None), _) => "free".to_owned(),
-            (CallReply::Sighted(Some(seen)), _) if !seen.readers.is_empty() => {
-                let mut readers = seen.readers.iter().map(|one| {
-                    ensure!(self.bench.is_left(Some(one.time_left), TTL), "{seen:?}");
+            (CallReply::Sighted(KeyState::Free), _) => "free".to_owned(),
+            (CallReply::Sighted(KeyState::Read { readers }), _) => {
+                let mut readers = readers.iter().map(|one| {
+                    ensure!(self.bench.is_left(Some(one.time_left), TTL), "{one:?}");
                     self.holder(|token| one.holder == Holder::new(token))
                 });
                 let mut readers = readers.by_ref().collect::<Result<Vec<_>, _>>()?;
                 readers.sort_unstable();
                 readers.join(" and ").replace("held", "read")
             }
-            (CallReply::Sighted(Some(seen)), _) => {
-                let holder = self.holder(|token| seen.holder == Holder::new(token))?;
-                if seen.time_left.is_none() {
+            (CallReply::Sighted(KeyState::Held { holder, time_left }), _) => {
+                let holder = self.holder(|token| holder == Holder::new(token))?;
+                if time_left.is_none() {
                     return Ok(format!("{holder} for ever"));
                 }
-                ensure!(self.bench.is_left(seen.time_left, TTL), "{seen:?}");
+                ensure!(self.bench.is_left(time_left, TTL), "{time_left:?}");
                 format!("{holder} for {TTL:?}")
             }
             (CallReply::Described(told), _) => {

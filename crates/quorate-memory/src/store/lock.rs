@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Claim, Holder, Leaves, Mode, Reply, Revoke, Sighting, Vote};
+use quorate_core::backend::{Claim, Holder, KeyState, Leaves, Mode, Reply, Revoke, Vote};
 use quorate_core::resource::Key;
 
 use super::entries::{Store, Value};
@@ -132,16 +132,12 @@ impl Store {
         held.is_some_and(|held| held == claim.token().as_bytes() || is_mark_of(claim, held))
     }
 
-    pub(crate) fn inspect(
-        &self,
-        key: &Key,
-        now: Instant,
-    ) -> Result<Option<Sighting>, BackendError> {
+    pub(crate) fn inspect(&self, key: &Key, now: Instant) -> Result<KeyState, BackendError> {
         let time_left = self.time_left(key.as_bytes(), now);
         Ok(match self.at(key, now)? {
-            At::Free => None,
-            At::Lock(held) => Some(Sighting::new(Holder::new(held), time_left)),
-            At::Readers(readers) => Some(self.sighted(readers, now)),
+            At::Free => KeyState::Free,
+            At::Lock(held) => KeyState::Held { holder: Holder::new(held), time_left },
+            At::Readers(readers) => self.sighted(readers, now),
         })
     }
 
@@ -152,21 +148,24 @@ impl Store {
         key: &Key,
         how: &Revoke,
         now: Instant,
-    ) -> Result<Option<Sighting>, BackendError> {
+    ) -> Result<KeyState, BackendError> {
         let found = self.inspect(key, now)?;
         let key = key.as_bytes();
-        let Some(seen) = found.as_ref().filter(|seen| how.takes(seen)) else { return Ok(found) };
+        if !how.takes(&found) {
+            return Ok(found);
+        }
+        let held: &[u8] = match &found {
+            KeyState::Held { holder, .. } => holder.value(),
+            _ => &[],
+        };
         let value = match &how.leaves {
             Leaves::Nothing => {
                 self.remove(key);
                 return Ok(found);
             }
             // It stays.
-            Leaves::Mark(_) if seen.holder.is_revoked() => return Ok(found),
-            Leaves::Mark(label) => {
-                let mark = mark_for(seen.holder.value());
-                format!("{mark} {}", label.as_str()).into_bytes()
-            }
+            Leaves::Mark(_) if Holder::new(held).is_revoked() => return Ok(found),
+            Leaves::Mark(label) => format!("{} {}", mark_for(held), label.as_str()).into_bytes(),
             Leaves::Value(token) => token.as_bytes().to_vec(),
         };
         let end = self.end_of(key);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Claim, Holder, Reader, Sighting, Vote};
+use quorate_core::backend::{Claim, Holder, KeyState, Reader, Vote};
 use quorate_core::resource::Key;
 
 use super::entries::{Store, Value, wrong_type};
@@ -94,7 +94,7 @@ impl Store {
     }
 
     /// What an inspection says of readers.
-    pub(super) fn sighted(&self, readers: Scores, now: Instant) -> Sighting {
+    pub(super) fn sighted(&self, readers: Scores, now: Instant) -> KeyState {
         let millis = self.millis(now);
         let mut readers: Vec<_> = readers.into_iter().filter(|(_, end)| *end > millis).collect();
         readers.sort_by_key(|(_, end)| *end);
@@ -102,7 +102,7 @@ impl Store {
             holder: Holder::new(token),
             time_left: Duration::from_millis(end - millis),
         });
-        Sighting::of_readers(readers.collect())
+        KeyState::Read { readers: readers.collect() }
     }
 
     fn readers(&self, key: &Key, now: Instant) -> Option<Scores> {

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{
     AcquireOptions, Asked, Call, CallReply, CallResult, Capabilities, Choice, Claim, Entry,
-    ExtendOptions, Leaves, LockBackend, Mode, NotSent, Operation, Refreshed, ReleaseOptions, Reply,
-    Revoke, Sighting, Ttl, Vote, Waiters, ask,
+    ExtendOptions, Holder, KeyState, Leaves, LockBackend, Mode, NotSent, Operation, Refreshed,
+    ReleaseOptions, Reply, Revoke, Ttl, Vote, Waiters, ask,
 };
 use quorate_core::resource::{Key, Token};
 use quorate_core::{BackendError, BackendErrorKind, FencingToken, Runtime};
@@ -312,8 +312,13 @@ impl Wrong {
     /// What a wrong node shows of an answer.
     fn shown(&self, mut answer: CallReply) -> CallReply {
         match (self.flaw, &mut answer) {
-            (Flaw::InspectionHidesTheTtl, CallReply::Sighted(Some(seen))) => seen.time_left = None,
-            (Flaw::HidesReaders, CallReply::Sighted(Some(seen))) => seen.readers.clear(),
+            (Flaw::InspectionHidesTheTtl, CallReply::Sighted(KeyState::Held { time_left, .. })) => {
+                *time_left = None
+            }
+            (Flaw::HidesReaders, CallReply::Sighted(seen @ KeyState::Read { .. })) => {
+                let holder = Holder::new([]);
+                *seen = KeyState::Held { holder, time_left: Some(Duration::from_secs(1)) };
+            }
             (Flaw::HidesTheQuarantine, CallReply::Described(told)) => told.quarantine_left = None,
             _ => {}
         }
@@ -333,7 +338,11 @@ impl Wrong {
         }
         let found = self.ask(Operation::Revoke { key: key.clone(), how: done }).await?;
         match (self.flaw, &how.leaves, &found) {
-            (Flaw::RevokeSetsANewTtl, Leaves::Value(token), CallReply::Sighted(Some(_))) => {
+            (
+                Flaw::RevokeSetsANewTtl,
+                Leaves::Value(token),
+                CallReply::Sighted(KeyState::Held { .. }),
+            ) => {
                 let ttl = Ttl::try_from(Duration::from_secs(90)).unwrap();
                 let claim = Claim::new([key.clone()], token.clone(), ttl);
                 self.node.extend(&claim, ExtendOptions::default()).await?;
@@ -341,7 +350,7 @@ impl Wrong {
             (
                 Flaw::RevokesKeysWithoutExpiry,
                 _,
-                CallReply::Sighted(Some(Sighting { time_left: None, .. })),
+                CallReply::Sighted(KeyState::Held { time_left: None, .. }),
             ) => {
                 self.node.expire(key.as_bytes());
             }

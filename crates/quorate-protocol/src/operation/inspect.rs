@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Holder, Leaves, Reader, Revoke, Sighting};
+use quorate_core::backend::{Holder, KeyState, Leaves, Reader, Revoke};
 use quorate_core::resource::Key;
 
 use crate::command::Command;
@@ -56,20 +56,21 @@ pub(super) fn revoke<C: Command>(by: By, key: &Key, how: &Revoke, when_full: boo
     of.iter().fold(command, |command, holder| command.arg(holder.value()))
 }
 
-/// What a script found; `None` if the key is free.
-pub(super) fn sighted(reply: &Value) -> Result<Option<Sighting>, BackendError> {
+/// What a script found.
+pub(super) fn sighted(reply: &Value) -> Result<KeyState, BackendError> {
     match reply {
-        Value::Nil => Ok(None),
+        Value::Nil => Ok(KeyState::Free),
         Value::List(list) => match list.as_slice() {
             [Value::Int(left @ -1..), Value::Text(value)] => {
-                let left = u64::try_from(*left).ok().map(Duration::from_millis);
-                Ok(Some(Sighting::new(Holder::new(value.as_slice()), left)))
+                let time_left = u64::try_from(*left).ok().map(Duration::from_millis);
+                Ok(KeyState::Held { holder: Holder::new(value.as_slice()), time_left })
             }
             [Value::Int(0..), Value::Text(_), readers @ ..] => {
                 let (pairs, rest) = readers.as_chunks::<2>();
                 let readers = pairs.iter().map(reader).collect::<Option<Vec<_>>>();
                 let readers = readers.filter(|_| rest.is_empty());
-                Ok(Some(Sighting::of_readers(readers.ok_or_else(|| reply.unexpected("a script"))?)))
+                let readers = readers.ok_or_else(|| reply.unexpected("a script"))?;
+                Ok(KeyState::Read { readers })
             }
             _ => Err(reply.unexpected("a script")),
         },

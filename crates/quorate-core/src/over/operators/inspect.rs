@@ -12,9 +12,10 @@ use std::time::Duration;
 mod ask;
 mod view;
 
-use self::view::write_left;
-pub use self::view::{KeyState, NodeView};
+pub use self::view::NodeView;
+use self::view::{aged, write_left};
 use crate::backend::Holder;
+pub use crate::backend::KeyState;
 
 /// What each node keeps for one resource, and what follows from it.
 ///

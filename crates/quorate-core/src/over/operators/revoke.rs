@@ -11,7 +11,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Holder, Leaves, Operation, Revoke, Sighting};
+use crate::backend::{Holder, Leaves, Operation, Revoke};
 use crate::over::access::Ttl;
 use crate::over::operators::inspect::{Inspection, KeyState, NodeView};
 use crate::resource::{Key, Label};
@@ -108,12 +108,8 @@ impl Revocation {
                 return Leaving::Expired;
             }
             let is_gone = |node: &NodeView| match &node.state {
-                KeyState::Free => true,
-                KeyState::Held { holder, .. } => !holder.is_revoked() && !self.has_found(holder),
-                KeyState::Read { readers } => {
-                    !readers.iter().any(|one| self.has_found(&one.holder))
-                }
-                _ => false,
+                KeyState::Failed(_) => false,
+                seen => !seen.holders().any(|one| one.is_revoked() || self.has_found(one)),
             };
             // A key that its node may have forgotten by itself says nothing of the holder.
             let drift = locks.cluster().config.drift;
@@ -137,11 +133,7 @@ impl Revocation {
 
     /// Whether a node had a key of it. Where the revoke did nothing, the key is still there.
     fn has_found(&self, one: &Holder) -> bool {
-        self.nodes().iter().any(|node| match &node.state {
-            KeyState::Held { holder, .. } => holder == one,
-            KeyState::Read { readers } => readers.iter().any(|reader| reader.holder == *one),
-            _ => false,
-        })
+        self.nodes().iter().any(|node| node.state.holders().any(|holder| holder == one))
     }
 
     /// What was left of each key that was taken away.
@@ -151,12 +143,7 @@ impl Revocation {
 
     /// What was left of a key that was taken away; `None` for a key that was not.
     fn taken(&self, state: &KeyState) -> Option<Duration> {
-        let seen = match state {
-            KeyState::Held { holder, time_left } => Sighting::new(holder.clone(), *time_left),
-            KeyState::Read { readers } => Sighting::of_readers(readers.clone()),
-            _ => return None,
-        };
-        seen.time_left.filter(|_| self.how.takes(&seen))
+        state.time_left().filter(|_| self.how.takes(state))
     }
 
     /// How many nodes have to do it.

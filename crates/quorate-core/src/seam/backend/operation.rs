@@ -6,7 +6,7 @@ use super::claim::{Claim, Mode};
 use super::description::Description;
 use super::error::BackendError;
 use super::options::{AcquireOptions, ExtendOptions, ReleaseOptions, Reply};
-use super::sighting::{Holder, Sighting};
+use super::sighting::{Holder, KeyState};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::wait::{Entry, Refreshed};
 use crate::resource::{Key, Label, Token};
@@ -204,9 +204,9 @@ impl Revoke {
 
     /// Whether a key that was seen so is taken away: it has a ttl, and no other holder.
     #[must_use]
-    pub fn takes(&self, seen: &Sighting) -> bool {
+    pub fn takes(&self, seen: &KeyState) -> bool {
         let is_of = |holder| self.of.as_ref().is_none_or(|of| of.contains(holder));
-        seen.time_left.is_some() && seen.holders().all(is_of)
+        seen.time_left().is_some() && seen.holders().all(is_of)
     }
 }
 
@@ -222,8 +222,8 @@ pub enum CallReply {
     Refreshed(Refreshed),
     /// To a watch: whether the key is there.
     Watched(bool),
-    /// To an inspection, and to a revoke: what is, or was, at the key. `None` if it is free.
-    Sighted(Option<Sighting>),
+    /// To an inspection, and to a revoke: what is, or was, at the key.
+    Sighted(KeyState),
     /// To a describe.
     Described(Box<Description>),
     /// To the question for the server's id. `None` if it has none.

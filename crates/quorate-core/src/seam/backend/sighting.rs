@@ -5,20 +5,33 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::error::BackendError;
 use crate::resource::{Label, Token, is_mark, is_revoked, label_of, ran_of};
 
-/// A key that a node keeps: its holder, and how long.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The state of a key on one node, or why it is unknown.
+#[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Sighting {
-    /// The holder of the key.
-    pub holder: Holder,
-    /// How long the node keeps the key from now on.
-    ///
-    /// `None` for a key without a ttl. Another program wrote it, since a lock always has one.
-    pub time_left: Option<Duration>,
-    /// The readers, if it is a key of readers. Then `holder` is empty.
-    pub readers: Vec<Reader>,
+pub enum KeyState {
+    /// The node keeps no key.
+    Free,
+    /// The node keeps the key of a holder.
+    Held {
+        /// The holder: equal on all nodes that keep its key.
+        holder: Holder,
+        /// How long the node keeps the key: from its answer on, and in an inspection from the end
+        /// of that. Zero if it expired before.
+        ///
+        /// `None` for a key without a ttl. Another program wrote it, since a lock always has one.
+        time_left: Option<Duration>,
+    },
+    /// The node keeps a key of readers.
+    Read {
+        /// The readers, and how long the node counts each: from when on is as for a holder.
+        readers: Vec<Reader>,
+    },
+    /// The node or its backend failed. No reply within the node timeout is of the kind
+    /// [`TimedOut`](crate::BackendErrorKind::TimedOut).
+    Failed(BackendError),
 }
 
 /// One of the readers of a key, and how long the node counts it.
@@ -27,28 +40,28 @@ pub struct Sighting {
 pub struct Reader {
     /// The reader, as a holder.
     pub holder: Holder,
-    /// How long the node counts the reader from now on.
+    /// How long the node counts the reader.
     pub time_left: Duration,
 }
 
-impl Sighting {
-    /// Creates the reply for a key of `holder` that the node keeps for `time_left`.
-    #[must_use]
-    pub const fn new(holder: Holder, time_left: Option<Duration>) -> Self {
-        Self { holder, time_left, readers: Vec::new() }
-    }
-
-    /// Creates the reply for a key that these readers hold.
-    #[must_use]
-    pub fn of_readers(readers: Vec<Reader>) -> Self {
-        let time_left = readers.iter().map(|reader| reader.time_left).max();
-        Self { holder: Holder::new(Vec::new()), time_left, readers }
+impl KeyState {
+    /// How long the node keeps the key: that of readers for as long as the last of them.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        match self {
+            Self::Held { time_left, .. } => *time_left,
+            Self::Read { readers } => readers.iter().map(|one| one.time_left).max(),
+            Self::Free | Self::Failed(_) => None,
+        }
     }
 
     /// The holder, or each reader.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
-        let holder = self.readers.is_empty().then_some(&self.holder);
-        holder.into_iter().chain(self.readers.iter().map(|one| &one.holder))
+        let (holder, readers): (_, &[Reader]) = match self {
+            Self::Held { holder, .. } => (Some(holder), &[]),
+            Self::Read { readers } => (None, readers),
+            Self::Free | Self::Failed(_) => (None, &[]),
+        };
+        holder.into_iter().chain(readers.iter().map(|one| &one.holder))
     }
 }
 
@@ -131,8 +144,8 @@ mod tests {
         assert_eq!(one, Holder::new(b"s3cret".to_vec()));
         assert_ne!(one, other);
         assert_eq!(format!("{one:?}"), "Holder(..)");
-        let sighting = Sighting::new(one, None);
-        assert!(!format!("{sighting:?}").contains("s3cret"));
+        let state = KeyState::Held { holder: one, time_left: None };
+        assert!(!format!("{state:?}").contains("s3cret"));
         let labelled = Holder::new([&b"ab".repeat(20)[..], b" web-3"].concat());
         assert_eq!(labelled.label(), Some("web-3"));
         assert_eq!(format!("{labelled:?}"), "Holder(\"web-3\", ..)");

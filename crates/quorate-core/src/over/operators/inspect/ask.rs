@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::{Inspection, KeyState, NodeView};
+use super::{Inspection, NodeView, aged};
 use crate::backend::Operation;
 use crate::resource::Key;
 use crate::{BackendErrorKind, IntoResource, InvalidResource, LockManager};
@@ -59,7 +59,7 @@ impl LockManager {
                 Err(error) if error.kind() == BackendErrorKind::TimedOut => Err(error),
                 answer => cluster.nodes.groups.stranger(id).map_or(answer, Err),
             };
-            let state = KeyState::of(answer, end.saturating_duration_since(at));
+            let state = aged(answer, end.saturating_duration_since(at));
             NodeView { name: Arc::clone(cluster.nodes.name(id)), state }
         });
         Inspection { nodes: views.collect() }

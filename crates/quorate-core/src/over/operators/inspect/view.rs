@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{BackendError, CallReply, CallResult, Holder, Reader, Sighting};
+use crate::backend::{BackendError, CallReply, CallResult, KeyState};
 
 /// What one node keeps at the key.
 #[derive(Clone, Debug)]
@@ -27,49 +27,22 @@ impl NodeView {
     }
 }
 
-/// The state of a key on one node, or why it is unknown.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum KeyState {
-    /// The node keeps no key.
-    Free,
-    /// The node keeps the key of a holder.
-    Held {
-        /// The holder: equal on all nodes that keep its key.
-        holder: Holder,
-        /// How long the node keeps the key, from the end of the inspection. Zero if it expired
-        /// before.
-        ///
-        /// `None` for a key without a ttl, which another program wrote.
-        time_left: Option<Duration>,
-    },
-    /// The node keeps a key of readers.
-    Read {
-        /// The readers, and how long the node counts each, from the end of the inspection.
-        readers: Vec<Reader>,
-    },
-    /// The node or its backend failed. No reply within the node timeout is of the kind
-    /// [`TimedOut`](crate::BackendErrorKind::TimedOut).
-    Failed(BackendError),
-}
-
-impl KeyState {
-    /// The state of a key on a node that answered `age` before the end of the inspection.
-    pub(super) fn of(answer: CallResult, age: Duration) -> Self {
-        match answer {
-            Ok(CallReply::Sighted(None)) => Self::Free,
-            Ok(CallReply::Sighted(Some(Sighting { mut readers, .. }))) if !readers.is_empty() => {
-                let age_of = |one: &mut Reader| one.time_left = one.time_left.saturating_sub(age);
-                readers.iter_mut().for_each(age_of);
-                Self::Read { readers }
-            }
-            Ok(CallReply::Sighted(Some(Sighting { holder, time_left, .. }))) => {
-                Self::Held { holder, time_left: time_left.map(|left| left.saturating_sub(age)) }
-            }
-            Ok(_) => Self::Failed(BackendError::mixed_up()),
-            Err(error) => Self::Failed(error),
+/// The state of a key on a node that answered `age` before the end of the inspection.
+pub(super) fn aged(answer: CallResult, age: Duration) -> KeyState {
+    let mut state = match answer {
+        Ok(CallReply::Sighted(state)) => state,
+        Ok(_) => KeyState::Failed(BackendError::mixed_up()),
+        Err(error) => KeyState::Failed(error),
+    };
+    let less = |left: &mut Duration| *left = left.saturating_sub(age);
+    match &mut state {
+        KeyState::Held { time_left, .. } => time_left.iter_mut().for_each(less),
+        KeyState::Read { readers } => {
+            readers.iter_mut().for_each(|one| less(&mut one.time_left));
         }
+        KeyState::Free | KeyState::Failed(_) => {}
     }
+    state
 }
 
 impl fmt::Display for KeyState {
