@@ -21,21 +21,20 @@ pub(crate) mod lease;
 mod renewing;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::algorithm::attempt::{Action, AttemptMachine, End, NodeSet, Results, RoundId};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::group::Membership;
 use crate::algorithm::lease::earlier;
-use crate::algorithm::quorum::NodeId;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::{Notice, Slot, Timed};
 use crate::cluster::shell::{self, Actor, Input, Shell};
 use crate::error::QuorumFailure;
 use crate::resource::Label;
 use crate::seam::backend::{AcquireOptions, BackendError, CallKind, Claim, Holder, Tag};
+use crate::seam::runtime::lock;
 use crate::telemetry;
 use crate::turns::ManagerState;
 use crate::turns::tickets::{Ticket, Turn};
@@ -59,12 +58,18 @@ pub(crate) struct Unlocked {
     pub(crate) end: PublishedEnd,
     /// When the first round was won, or the release of a detached lock began; the fencing token.
     won: OnceLock<(Instant, Option<FencingToken>)>,
-    /// The nodes whose release waits in a queue of this process, and those whose release has left
-    /// it late, as bits.
-    queued: AtomicU64,
-    left_late: AtomicU64,
-    /// The nodes whose call in front of the release was given up, as bits.
-    given_up: AtomicU64,
+    noted: Mutex<Noted>,
+}
+
+/// What is noted of the calls of an attempt beside its state, since backends note and ask it.
+#[derive(Clone, Copy, Default)]
+struct Noted {
+    /// The nodes whose release waits in a queue of this process.
+    queued: NodeSet,
+    /// Those whose release has left such a queue late.
+    left_late: NodeSet,
+    /// Those whose call in front of the release was given up.
+    given_up: NodeSet,
 }
 
 /// The machine of an attempt, which remembers what it has decided, and what its shell adds to that.
@@ -263,25 +268,14 @@ impl Actor for State {
     }
 
     fn is_given_up(unlocked: &Unlocked, tag: &Tag) -> bool {
-        let in_front = NodeSet::of_bits(unlocked.given_up.load(Ordering::SeqCst));
-        in_front.contains(tag.node) && tag.kind != CallKind::Release
+        tag.kind != CallKind::Release && lock(&unlocked.noted).given_up.contains(tag.node)
     }
 
     fn note_queued(unlocked: &Unlocked, tag: &Tag, is_queued: bool, is_late: bool) {
         if tag.kind == CallKind::Release {
-            set_bit(&unlocked.queued, tag.node, is_queued);
-            set_bit(&unlocked.left_late, tag.node, is_late);
+            let mut noted = lock(&unlocked.noted);
+            noted.queued.set(tag.node, is_queued);
+            noted.left_late.set(tag.node, is_late);
         }
-    }
-}
-
-/// Puts a node into a set of bits, or takes it out. Mostly nothing changes, and a look is cheap.
-fn set_bit(nodes: &AtomicU64, node: NodeId, is_in: bool) {
-    let set = NodeSet::from_iter([node]);
-    if NodeSet::of_bits(nodes.load(Ordering::Relaxed)).contains(node) != is_in {
-        match is_in {
-            true => nodes.fetch_or(set.bits(), Ordering::Relaxed),
-            false => nodes.fetch_and(!set.bits(), Ordering::Relaxed),
-        };
     }
 }

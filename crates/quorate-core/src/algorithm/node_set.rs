@@ -9,16 +9,6 @@ use super::quorum::NodeId;
 pub struct NodeSet(u64);
 
 impl NodeSet {
-    /// The nodes as bits, the first one lowest.
-    pub const fn bits(self) -> u64 {
-        self.0
-    }
-
-    /// The nodes of these bits.
-    pub const fn of_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
     /// Adds a node.
     pub const fn insert(&mut self, node: NodeId) {
         self.0 |= node.bit();
@@ -27,6 +17,14 @@ impl NodeSet {
     /// Takes a node out.
     pub const fn remove(&mut self, node: NodeId) {
         self.0 &= !node.bit();
+    }
+
+    /// Adds a node, or takes it out.
+    pub const fn set(&mut self, node: NodeId, is_in: bool) {
+        match is_in {
+            true => self.insert(node),
+            false => self.remove(node),
+        }
     }
 
     /// Whether a node is in the set.

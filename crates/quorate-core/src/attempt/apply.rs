@@ -1,14 +1,14 @@
 //! What follows from an input: the end is published, results are told, tickets are handed over.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{Attempt, Effects, Machine, Renewing, State};
-use crate::algorithm::attempt::{End, NodeSet, Results, RoundId};
+use super::{Attempt, Effects, Machine, Noted, Renewing, State};
+use crate::algorithm::attempt::{End, Results, RoundId};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::error::QuorumFailure;
+use crate::seam::runtime::lock;
 use crate::telemetry;
 use crate::turns::tickets::Turn;
 
@@ -101,8 +101,7 @@ impl State {
 
     /// A due time may have come.
     pub(super) fn handle_time(&mut self, attempt: &Attempt, now: Instant) {
-        let [queued, left_late] = [&attempt.queued, &attempt.left_late]
-            .map(|nodes| NodeSet::of_bits(nodes.load(Ordering::Relaxed)));
+        let Noted { queued, left_late, .. } = *lock(&attempt.noted);
         // The queue of a node that does not answer may never move.
         let (nodes, node_timeout) = (&attempt.cluster().nodes, attempt.node_timeout);
         let moves = |node: &NodeId| nodes.health(*node).silence(node_timeout, now).is_none();

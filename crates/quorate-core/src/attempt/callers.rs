@@ -1,7 +1,6 @@
 //! What each side does with an attempt: a request, and the holder of the lease.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{Attempt, Command, Machine, PublishedEnd, State, Unlocked};
@@ -73,9 +72,7 @@ impl Attempt {
             node_timeout: state.machine.settings().node_timeout,
             end: PublishedEnd::new(now),
             won: OnceLock::new(),
-            queued: AtomicU64::new(0),
-            left_late: AtomicU64::new(0),
-            given_up: AtomicU64::new(0),
+            noted: Mutex::default(),
         };
         if state.machine.has_ended() {
             // Its holder had it until now.

@@ -1,11 +1,10 @@
 //! The way of a call to its node, and back.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Attempt, Effects, State, set_bit};
-use crate::algorithm::attempt::{CallId, Message, NodeSet, Outcome};
+use super::{Attempt, Effects, State};
+use crate::algorithm::attempt::{CallId, Message, Outcome};
 use crate::algorithm::lease::Ttl;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::nodes::{Change, Settled, outcome};
@@ -13,6 +12,7 @@ use crate::seam::backend::{
     AcquireOptions, BackendError, CallKind, CallReply, Capabilities, ExtendOptions, Holder,
     Operation, ReleaseOptions, Tag, Waiters,
 };
+use crate::seam::runtime::lock;
 use crate::telemetry;
 
 impl State {
@@ -70,7 +70,7 @@ impl State {
         match tag.kind {
             CallKind::Release => {
                 self.turn.note_released(&attempt.manager, tag.node, waiters, now);
-                set_bit(&attempt.queued, tag.node, false);
+                lock(&attempt.noted).queued.remove(tag.node);
             }
             CallKind::Acquire if attempt.acquire.asks => {
                 self.turn.note_acquired(tag.node, waiters);
@@ -117,7 +117,7 @@ impl State {
         now: Instant,
         effects: &mut Effects,
     ) {
-        attempt.given_up.fetch_or(NodeSet::from_iter([node]).bits(), Ordering::SeqCst);
+        lock(&attempt.noted).given_up.insert(node);
         attempt.wake_given_up(effects);
         self.note_may_hold(attempt, node, now);
         effects.tell(move |attempt| {
