@@ -65,10 +65,7 @@ pub(super) fn describe() {
 
 /// Counts a lease that is held, or that has ended.
 pub(super) fn count_lease(is_held: bool) {
-    match is_held {
-        true => gauge!(LEASES).increment(1),
-        false => gauge!(LEASES).decrement(1),
-    }
+    gauge!(LEASES).increment(if is_held { 1 } else { -1 });
 }
 
 pub(super) fn count(name: &'static str) {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 pub use self::problem::Problem;
-use self::problem::{Asked, of_description};
+use self::problem::of_description;
 use crate::LockManager;
 use crate::backend::{
     AcquireOptions, BackendError, BackendErrorKind, CallReply, Capabilities, Claim, Description,
@@ -252,12 +252,9 @@ impl CheckRequest {
         match described {
             Ok(CallReply::Described(told)) => {
                 report.abilities = report.abilities.without(told.lacks);
-                let asked = Asked {
-                    guard: config.restart_guard,
-                    longest_ttl: self.longest_ttl.unwrap_or_else(|| config.ttl.max(LONGEST_TTL)),
-                    is_of_restarts: self.is_of_restarts,
-                };
-                report.problems = of_description(&told, &asked);
+                let longest = self.longest_ttl.unwrap_or_else(|| config.ttl.max(LONGEST_TTL));
+                let guard = config.restart_guard;
+                report.problems = of_description(&told, guard, longest, self.is_of_restarts);
                 report.description = Some(*told);
             }
             Ok(_) => report.problems.push(Problem::Failed(BackendError::mixed_up())),

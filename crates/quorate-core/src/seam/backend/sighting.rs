@@ -26,7 +26,7 @@ pub enum KeyState {
     },
     /// The node keeps a key of readers.
     Read {
-        /// The readers, and how long the node counts each: from when on is as for a holder.
+        /// The readers, each with how long the node counts it, as for a holder.
         readers: Vec<Reader>,
     },
     /// The node or its backend failed. No reply within the node timeout is of the kind

@@ -164,15 +164,14 @@ fn quarantined(left: Duration) -> String {
     }
 }
 
-/// What a check asks of a description.
-pub(super) struct Asked {
-    pub(super) guard: Option<RestartGuard>,
-    pub(super) longest_ttl: Duration,
-    pub(super) is_of_restarts: bool,
-}
-
-/// The problems that follow from a node's description of itself.
-pub(super) fn of_description(told: &Description, asked: &Asked) -> Vec<Problem> {
+/// The problems that follow from a node's description of itself. `is_of_restarts`: with those that
+/// only the restart of another node makes one.
+pub(super) fn of_description(
+    told: &Description,
+    guard: Option<RestartGuard>,
+    longest_ttl: Duration,
+    is_of_restarts: bool,
+) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut note = |problem: Option<Problem>| found.extend(problem);
     note((told.is_replica == Some(true)).then_some(Problem::Replica));
@@ -180,10 +179,10 @@ pub(super) fn of_description(told: &Description, asked: &Asked) -> Vec<Problem> 
     note(of_memory(told));
     note(told.quarantine_left.map(|left| Problem::Quarantined { left }));
     // The uptime may be a second too long.
-    let since = asked.longest_ttl.saturating_add(Duration::from_secs(1));
+    let since = longest_ttl.saturating_add(Duration::from_secs(1));
     let left = told.uptime.map(|uptime| since.saturating_sub(uptime));
     let left = left.filter(|left| !left.is_zero());
-    match asked.guard {
+    match guard {
         Some(guard) => note(of_guard(told, guard)),
         None if told.keeps_writes() == Some(false) => {
             let setting = match &told.fsync {
@@ -194,7 +193,7 @@ pub(super) fn of_description(told: &Description, asked: &Asked) -> Vec<Problem> 
             note(Some(Problem::Forgets { setting }));
             note(left.map(|left| Problem::Restarted { left }));
         }
-        None if asked.is_of_restarts => note(left.map(|left| Problem::MayRefuse { left })),
+        None if is_of_restarts => note(left.map(|left| Problem::MayRefuse { left })),
         None => {}
     }
     found.extend(told.errors.iter().cloned().map(Problem::Lack));
@@ -260,8 +259,7 @@ mod tests {
         guard: Option<RestartGuard>,
         is_of_restarts: bool,
     ) -> Vec<String> {
-        let asked = Asked { guard, longest_ttl: 60 * SECOND, is_of_restarts };
-        let found = of_description(told, &asked);
+        let found = of_description(told, guard, 60 * SECOND, is_of_restarts);
         found.iter().map(ToString::to_string).collect()
     }
 
