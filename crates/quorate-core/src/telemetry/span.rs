@@ -29,28 +29,42 @@ impl<F: Future> Future for InSpan<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { span, future } = self.get_mut();
-        inside(span, || match future {
+        let this = self.get_mut();
+        let _inside = Inside::enter(&this.span);
+        match &mut this.future {
             Some(future) => future.as_mut().poll(context),
             None => Poll::Pending,
-        })
+        }
     }
 }
 
 impl<F> Drop for InSpan<F> {
     fn drop(&mut self) {
         let future = self.future.take();
-        inside(&self.span, || drop(future));
+        let inside = Inside::enter(&self.span);
+        drop(future);
+        drop(inside);
         let span = mem::replace(&mut self.span, Span::none());
         contain_panic(|| drop(span));
     }
 }
 
-/// Runs `act` inside the span.
-fn inside<T>(span: &Span, act: impl FnOnce() -> T) -> T {
-    let mut entered = None;
-    contain_panic(|| entered = Some(span.enter()));
-    let result = act();
-    contain_panic(|| drop(entered));
-    result
+/// The code that runs until this is dropped is inside the span.
+struct Inside<'a>(&'a Span);
+
+impl<'a> Inside<'a> {
+    fn enter(span: &'a Span) -> Self {
+        contain_panic(|| {
+            span.with_subscriber(|(id, subscriber)| subscriber.enter(id));
+        });
+        Self(span)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        contain_panic(|| {
+            self.0.with_subscriber(|(id, subscriber)| subscriber.exit(id));
+        });
+    }
 }
