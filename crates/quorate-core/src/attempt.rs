@@ -61,7 +61,8 @@ pub(crate) struct Unlocked {
     noted: Mutex<Noted>,
 }
 
-/// What is noted of the calls of an attempt beside its state, since backends note and ask it.
+/// What is noted of the calls of an attempt beside its state, since backends note and ask it. No
+/// other mutex is taken under its own.
 #[derive(Clone, Copy, Default)]
 struct Noted {
     /// The nodes whose release waits in a queue of this process.

@@ -234,7 +234,7 @@ impl Nodes {
         let (change, await_back) = self.health(tag.node).settled(tag.kind, &result, now);
         let has_voted = tag.kind.votes() && result.is_ok();
         let says = if has_voted { self.groups.says(tag.node) } else { None };
-        Settled { result, change, await_back: await_back.into(), says }
+        Settled { result, change, await_back: await_back.into_iter().collect(), says }
     }
 
     /// Emits an event if a call that has settled shows that its node fails, or has recovered.

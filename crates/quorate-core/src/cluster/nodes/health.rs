@@ -1,5 +1,6 @@
 //! What is known of a node from its latest calls.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ pub(crate) struct Health {
     pub(crate) abilities: Capabilities,
     pub(super) server: Server,
     /// The attempts whose release here failed without an answer.
-    await_back: Vec<Slot>,
+    await_back: BTreeSet<Slot>,
     /// Until when a key may live here whose call was given up.
     may_hold_until: Option<Instant>,
 }
@@ -136,7 +137,7 @@ impl Health {
         kind: CallKind,
         result: &CallResult,
         now: Instant,
-    ) -> (Change, Vec<Slot>) {
+    ) -> (Change, BTreeSet<Slot>) {
         let (sign, error) = (Sign::of(kind, result), result.as_ref().err());
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.in_flight == 0 {
@@ -158,7 +159,7 @@ impl Health {
             Sign::Silence | Sign::Error => self.is_answering = false,
             Sign::Refusal | Sign::Nothing => {}
         }
-        let mut await_back = Vec::new();
+        let mut await_back = BTreeSet::new();
         if !matches!(sign, Sign::Silence | Sign::Nothing) {
             self.connect = Duration::ZERO;
             await_back.append(&mut self.await_back);
@@ -227,9 +228,18 @@ impl Health {
 
     /// Notifies the attempt at `slot` when this node answers again.
     pub(crate) fn await_back(&mut self, slot: Slot) {
-        if !self.await_back.contains(&slot) {
-            self.await_back.push(slot);
-        }
+        self.await_back.insert(slot);
+    }
+
+    /// How many attempts wait for this node.
+    #[cfg(test)]
+    pub(crate) fn awaiting(&self) -> usize {
+        self.await_back.len()
+    }
+
+    /// The attempt at `slot` is over.
+    pub(crate) fn forget_back(&mut self, slot: Slot) {
+        self.await_back.remove(&slot);
     }
 
     /// A call was given up, after which a key may live here until then.
