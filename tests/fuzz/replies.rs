@@ -110,8 +110,7 @@ pub(super) fn run(bytes: &mut Bytes<'_>) {
     // The bytes are copied, since a connection lives for ever as far as its type says.
     let input: &'static [u8] = Box::leak(bytes.0.to_vec().into_boxed_slice());
     let connection = Any(Mutex::new((Bytes(input), Vec::new())));
-    let features =
-        handshake(&connection, None).now_or_never().expect("every reply is there at once");
+    let features = handshake(&connection).now_or_never().expect("every reply is there at once");
     let Ok(mut features) = features else { return };
     connection.0.lock().unwrap().1.clear();
     let result = exchange(&connection, &mut features, &operation).now_or_never();

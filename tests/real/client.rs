@@ -5,6 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate::error::{Answer, NodeAnswer, QuorumFailure};
+use quorate::redis::bb8::{ManageConnection, Pool};
+use quorate::redis::from_pool;
+use quorate::redis::redis::aio::MultiplexedConnection;
+use quorate::redis::redis::{self, AsyncConnectionConfig, RedisError};
 use quorate::runtime::TokioRuntime;
 use quorate::{
     BackendError, LockBackend, LockError, LockManager, LockManagerBuilder,
@@ -19,7 +23,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 pub(crate) enum Client {
     Redis,
     Fred,
-    /// redis-rs over a pool of bb8: no order, no watches.
+    /// redis-rs over a pool of bb8 that a user has: no order, no watches.
     Pool,
 }
 
@@ -94,7 +98,7 @@ impl Client {
         match self {
             Self::Redis => shared(builder!(redis, settings).connect(addresses).unwrap()),
             Self::Fred => shared(builder!(fred, settings).connect(addresses).unwrap()),
-            Self::Pool => shared(builder!(redis, settings).pooled(2, addresses).unwrap()),
+            Self::Pool => addresses.map(|address| pooled(&address, 2)).collect(),
         }
     }
 
@@ -127,6 +131,37 @@ impl Client {
             Self::Fred => "fred",
             Self::Pool => "pool",
         }
+    }
+}
+
+/// A node over a pool of up to `size` connections, which a slow machine does not keep from connecting.
+pub(crate) fn pooled(address: &str, size: u32) -> Arc<dyn LockBackend> {
+    let manager = Connects(redis::Client::open(address).unwrap());
+    let pool = Pool::builder().max_size(size).connection_timeout(LIMIT);
+    let pool = pool.idle_timeout(None).max_lifetime(None).build_unchecked(manager);
+    let (_, place) = address.rsplit_once(['@', '/']).unwrap();
+    Arc::new(from_pool(place, pool))
+}
+
+/// As redis-rs' own manager, with more time.
+struct Connects(redis::Client);
+
+impl ManageConnection for Connects {
+    type Connection = MultiplexedConnection;
+    type Error = RedisError;
+
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let config = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT));
+        let config = config.set_response_timeout(Some(CONNECT_TIMEOUT));
+        self.0.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    async fn is_valid(&self, _: &mut MultiplexedConnection) -> Result<(), RedisError> {
+        Ok(())
+    }
+
+    fn has_broken(&self, _: &mut MultiplexedConnection) -> bool {
+        false
     }
 }
 

@@ -73,10 +73,9 @@ impl Testbed for Real<'_> {
 type Make = fn(&str) -> Arc<dyn LockBackend>;
 
 /// The kinds of nodes, and how many cases of the suite concern each. A pool keeps no order and does not watch.
-const KINDS: [(Make, usize, bool); 4] = [
+const KINDS: [(Make, usize, bool); 3] = [
     (|address| Client::Redis.connect_one(address), 66, true),
     (|address| Client::Fred.connect_one(address), 66, true),
-    (|address| Client::Pool.connect_one(address), 58, false),
     (pools::theirs, 58, false),
 ];
 

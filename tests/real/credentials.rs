@@ -42,7 +42,7 @@ fn manager(client: Client, nodes: &Nodes, vault: &Vault) -> LockManager {
     let builder = match client {
         Client::Redis => unhurried(builder!(redis, vault).connect(addresses).unwrap()),
         Client::Fred => unhurried(builder!(fred, vault).connect(addresses).unwrap()),
-        Client::Pool => unhurried(builder!(redis, vault).pooled(2, addresses).unwrap()),
+        Client::Pool => unreachable!("a pool makes its own connections"),
     };
     // A release whose connection was ended is sent again after that.
     builder.node_timeout(Duration::from_secs(1)).build().unwrap()
@@ -70,7 +70,7 @@ fn end_connections(node: &RedisServer) {
 
 #[test]
 fn locking_goes_on_when_a_password_is_rotated_and_connections_end() {
-    for client in Client::WITH_POOL {
+    for client in Client::ALL {
         let (nodes, vault) = (start(), Vault::new("one"));
         on_tokio(async {
             let manager = manager(client, &nodes, &vault);
@@ -112,7 +112,7 @@ fn a_login_that_is_refused_is_asked_for_again() {
     use quorate::fred::FredDial;
     use quorate::redis::IntoDial as _;
 
-    for client in Client::WITH_POOL {
+    for client in Client::ALL {
         let (nodes, vault) = (start(), Vault::new("two"));
         let addresses = nodes.iter().map(|node| node.address_as("locker", "one"));
         let redis = || asking!(redis, vault, |address: String| address.into_dial().unwrap());
@@ -120,7 +120,7 @@ fn a_login_that_is_refused_is_asked_for_again() {
         let builder = match client {
             Client::Redis => unhurried(redis().connect(addresses).unwrap()),
             Client::Fred => unhurried(fred().connect(addresses).unwrap()),
-            Client::Pool => unhurried(redis().pooled(2, addresses).unwrap()),
+            Client::Pool => unreachable!("a pool makes its own connections"),
         };
         let manager = builder.node_timeout(Duration::from_secs(1)).build().unwrap();
         on_tokio(async {
@@ -158,7 +158,7 @@ fn a_login_that_is_refused_is_asked_for_again() {
 fn a_user_who_needs_no_password_logs_in_with_an_empty_one() {
     let nodes = RedisServer::builder().user("default", "off");
     let nodes = Nodes::start_with(1, &nodes.user("locker", "on nopass ~* &* +@all"));
-    for client in Client::WITH_POOL {
+    for client in Client::ALL {
         on_tokio(async {
             let manager = manager(client, &nodes, &Vault::new(""));
             manager.lock("r").no_wait().await.unwrap().release().await.unwrap();
@@ -169,7 +169,7 @@ fn a_user_who_needs_no_password_logs_in_with_an_empty_one() {
 
 #[test]
 fn a6_a_login_that_is_wrong_or_missing_is_an_error_without_secrets() {
-    for client in Client::WITH_POOL {
+    for client in Client::ALL {
         let (nodes, vault) = (start(), Vault::new("hunter2"));
         on_tokio(async {
             let manager = manager(client, &nodes, &vault);
@@ -200,7 +200,7 @@ fn a_login_without_a_user_is_that_of_the_default_one() {
     let new = RedisServer::builder().user("default", "on >one ~* &* +@all");
     let old = new.clone().config("rename-command", &["HELLO", ""]).start();
     let new = new.start();
-    for client in Client::WITH_POOL {
+    for client in Client::ALL {
         for server in [&new, &old] {
             on_tokio(async {
                 let address = [server.address_as("stale", "stale")];
@@ -210,7 +210,7 @@ fn a_login_without_a_user_is_that_of_the_default_one() {
                 let builder = match client {
                     Client::Redis => unhurried(redis().connect(&address).unwrap()),
                     Client::Fred => unhurried(fred().connect(&address).unwrap()),
-                    Client::Pool => unhurried(redis().pooled(2, &address).unwrap()),
+                    Client::Pool => unreachable!("a pool makes its own connections"),
                 };
                 let manager = builder.build().unwrap();
                 let guard = manager.lock("r").no_wait().await;

@@ -62,7 +62,7 @@ fn the_restart_guard_sees_a_failover_there_and_back() {
 /// The name of a node leads to the promoted server, and no connection to the old primary ends.
 #[test]
 fn a_connection_to_a_demoted_primary_is_left() {
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         let (old, new) = (RedisServer::start(), RedisServer::start());
         let name = Proxy::start(old.port());
         let locks = client.manager_at(&name.address());

@@ -30,7 +30,7 @@ fn manager(client: Client, group: Group, nodes: &[&RedisServer]) -> LockManager 
     let builder = match client {
         Client::Redis => unhurried(builder!(redis, group).connect(addresses).unwrap()),
         Client::Fred => unhurried(builder!(fred, group).connect(addresses).unwrap()),
-        Client::Pool => unhurried(builder!(redis, group).pooled(2, addresses).unwrap()),
+        Client::Pool => unreachable!("a pool is of no group"),
     };
     builder.build().unwrap()
 }
@@ -61,7 +61,7 @@ fn name(node: &RedisServer) -> String {
 
 #[test]
 fn n3_a_client_with_one_node_in_common_is_refused_with_both_lists() {
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         let nodes = Nodes::start(5);
         let [a, b, c, d, e] = nodes.iter().collect::<Vec<_>>()[..] else { unreachable!() };
         let first = found(client, &[a, b, c]).await;
@@ -81,7 +81,7 @@ fn n3_a_client_with_one_node_in_common_is_refused_with_both_lists() {
 /// Rule N1.
 #[test]
 fn n2_one_node_more_and_one_less_are_allowed_and_kept() {
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         let nodes = Nodes::start(4);
         let all: Vec<_> = nodes.iter().collect();
         let first = found(client, &all[..3]).await;
@@ -94,7 +94,7 @@ fn n2_one_node_more_and_one_less_are_allowed_and_kept() {
 
 #[test]
 fn n5_a_node_that_lost_its_data_has_no_vote_until_the_list_is_a_new_one() {
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         let nodes = Nodes::start(3);
         let all: Vec<_> = nodes.iter().collect();
         drop(found(client, &all).await);
@@ -115,7 +115,7 @@ fn n5_a_node_that_lost_its_data_has_no_vote_until_the_list_is_a_new_one() {
 #[test]
 fn n3_a_node_whose_id_or_list_is_garbage_has_no_vote_until_there_is_a_new_list() {
     let (id, list) = ("quorate:node:id", "quorate:group:payments");
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         let nodes = Nodes::start(3);
         let all: Vec<_> = nodes.iter().collect();
         drop(found(client, &all).await);
@@ -158,7 +158,7 @@ fn n3_a_node_whose_id_or_list_is_garbage_has_no_vote_until_there_is_a_new_list()
 
 #[test]
 fn n4_a_list_with_a_node_that_does_not_answer_is_compared_as_far_as_it_is_known() {
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         let nodes = Nodes::start(4);
         {
             let all: Vec<_> = nodes.iter().collect();
@@ -181,7 +181,7 @@ fn n4_a_list_with_a_node_that_does_not_answer_is_compared_as_far_as_it_is_known(
 /// beside that of the group.
 #[test]
 fn n3_a_connection_from_before_the_list_was_known_is_over_when_it_is() {
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         let nodes = Nodes::start_with(5, &RedisServer::builder().append_only());
         let [a, b, c, d, e] = nodes.iter().collect::<Vec<_>>()[..] else { unreachable!() };
         let group = found(client, &[a, b, c]).await;

@@ -73,7 +73,7 @@ fn a_node_outlives_the_runtimes_that_it_was_made_in_and_is_used_in() {
 /// As a `static` in tests that each have a runtime.
 #[test]
 fn a_connection_on_its_own_thread_outlives_every_runtime() {
-    for client in Client::WITH_POOL {
+    for client in Client::ALL {
         let peer = obliging();
         let node = at(client, &peer, Home::OwnThread);
         (0..3).for_each(|_| is_granted(&node, current_thread()));

@@ -69,7 +69,7 @@ fn a_node_that_is_down_says_why_and_is_sent_nothing_when_it_is_back() {
 fn a_node_that_says_nothing_is_given_up_after_the_connect_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("redis://{}", listener.local_addr().unwrap());
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         for connect_timeout in [Duration::ZERO, Duration::from_millis(20)] {
             let settings = Settings { connect_timeout, ..Settings::default() };
             let node = client.connect_with(std::slice::from_ref(&address), &settings).remove(0);
@@ -290,7 +290,7 @@ fn q4_only_the_word_of_the_node_is_a_vote_and_every_other_reply_is_unknown_with_
 
 #[test]
 fn a6_debug_shows_neither_user_nor_password() {
-    for client in Client::WITH_POOL {
+    for client in Client::ALL {
         let node = client.connect_one("redis://ann:hunter2@a.example:7000/2");
         assert_eq!(node.name(), "a.example:7000/2");
         let shown = format!("{node:?} {node:#?}");

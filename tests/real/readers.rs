@@ -138,7 +138,7 @@ fn rw3_a_writer_waits_for_readers_and_they_for_it() {
 #[test]
 fn rw1_a_refusal_by_readers_names_the_server() {
     let nodes = &Nodes::start(1);
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         let node = client.connect_one(&nodes[0].address());
         let (reader, writer) = (claim("r").with_mode(Mode::Shared), claim("r"));
         let options = AcquireOptions::default();

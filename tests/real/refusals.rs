@@ -30,7 +30,7 @@ struct Row {
 }
 
 fn row(address: String, kind: Kind, words: &'static [&'static str]) -> Row {
-    Row { address, kinds: vec![kind], words, is_not_sent: true, clients: &Client::WITH_POOL }
+    Row { address, kinds: vec![kind], words, is_not_sent: true, clients: &Client::ALL }
 }
 
 /// Has each client lock two resources at each address, once and for an hour.
@@ -109,7 +109,7 @@ fn q4_a_replica_that_accepts_writes_has_no_vote_until_it_is_a_primary() {
     let replica = replica.replica_of(primary.port()).start();
     check(&[row(replica.address(), Kind::ReadOnly, &["READONLY", "replica-read-only no"])]);
     on_tokio(async {
-        let managers = Client::WITH_POOL.map(|client| {
+        let managers = Client::ALL.map(|client| {
             let nowhere = format!("redis://{}", Peer::nowhere());
             let beside = client.builder_of(&[primary.address(), replica.address(), nowhere]);
             (beside.build().unwrap(), client.manager_at(&replica.address()))
@@ -141,7 +141,7 @@ fn a_port_for_tls_hangs_up() {
 fn each_address_of_a_name_is_tried() {
     let server = RedisServer::start();
     let Ok(_silent) = TcpListener::bind((Ipv6Addr::LOCALHOST, server.port())) else { return };
-    on_tokio(join_all(Client::WITH_POOL.map(async |client| {
+    on_tokio(join_all(Client::ALL.map(async |client| {
         let manager = client.manager_at(&format!("redis://localhost:{}", server.port()));
         let request = manager.lock(format!("{client:?}")).timeout(LIMIT);
         let guard = within_limit("a lock", request).await.unwrap();
@@ -227,9 +227,7 @@ fn a_refused_handshake_is_told_in_the_words_of_the_node() {
     check(&cases.each_ref().map(|(peer, kind)| row(peer.url_as(":hunter2@"), *kind, &[])));
     // A renamed command repeats what follows it. redis-rs takes the failure of `AUTH` for that of the login.
     let renamed = saying(b"-ERR unknown command 'AUTH', with args beginning with: 'hunter2' \r\n");
-    for (clients, kind) in
-        [(&[Client::Fred][..], Kind::Script), (&[Client::Redis, Client::Pool], Kind::Auth)]
-    {
+    for (clients, kind) in [(&[Client::Fred][..], Kind::Script), (&[Client::Redis], Kind::Auth)] {
         check(&[Row { clients, ..row(renamed.url_as(":hunter2@"), kind, &[]) }]);
     }
 }

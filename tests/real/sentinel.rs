@@ -16,7 +16,7 @@ use quorate_tests::wait::{LIMIT, LONG_TTL, until, until_it_says, within_limit};
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer, Reply};
 
 use crate::calls::{acquire, acquire_in_the_end, claim, release};
-use crate::client::{on_tokio, only_error, shared, unhurried, unreachable, warm_up};
+use crate::client::{on_tokio, only_error, unhurried, unreachable, warm_up};
 use crate::guard::is_quarantined;
 
 /// A primary, a replica, and the one sentinel that looks at both.
@@ -369,80 +369,34 @@ fn c3_one_stale_sentinel_ends_no_connection_to_a_primary_that_hangs() {
     let primary = RedisServer::start();
     let (stale, current) = (sentinel_that_says(1), sentinel_that_says(primary.port()));
     on_tokio(async {
-        for is_pool in [false, true] {
-            let [one, other] = [&current, &stale].map(|peer| peer.url().replace("redis://", ""));
-            let address = [format!("redis+sentinel://{one},{other}/orders")];
-            let nodes = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
-            let mut nodes = if is_pool {
-                shared(nodes.pooled(1, address).unwrap())
-            } else {
-                shared(nodes.connect(address).unwrap())
-            };
-            let (node, claim) = (nodes.remove(0), claim("r"));
-            acquire_in_the_end(&*node, &claim).await;
-            assert_eq!(release(&*node, &claim).await.unwrap(), Vote::Granted);
-            primary.pause();
-            let asked = || current.heard("SENTINEL") + stale.heard("SENTINEL");
-            let before = asked();
-            let resumed = async {
-                // Both are asked at once, and again when their answers have been read.
-                until("a second round", || asked() >= before + 3).await;
-                primary.resume();
-            };
-            match select(pin!(acquire(&*node, &claim)), pin!(resumed)).await {
-                Either::Left((early, _)) => panic!("it settled before its reply: {early:?}"),
-                Either::Right(((), acquired)) => assert_eq!(acquired.await.unwrap(), Vote::Granted),
-            }
-            assert_eq!(release(&*node, &claim).await.unwrap(), Vote::Granted);
+        let [one, other] = [&current, &stale].map(|peer| peer.url().replace("redis://", ""));
+        let address = [format!("redis+sentinel://{one},{other}/orders")];
+        let nodes = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
+        let (node, claim) = (nodes.connect(address).unwrap().remove(0), claim("r"));
+        acquire_in_the_end(&node, &claim).await;
+        assert_eq!(release(&node, &claim).await.unwrap(), Vote::Granted);
+        primary.pause();
+        let asked = || current.heard("SENTINEL") + stale.heard("SENTINEL");
+        let before = asked();
+        let resumed = async {
+            // Both are asked at once, and again when their answers have been read.
+            until("a second round", || asked() >= before + 3).await;
+            primary.resume();
+        };
+        match select(pin!(acquire(&node, &claim)), pin!(resumed)).await {
+            Either::Left((early, _)) => panic!("it settled before its reply: {early:?}"),
+            Either::Right(((), acquired)) => assert_eq!(acquired.await.unwrap(), Vote::Granted),
         }
+        assert_eq!(release(&node, &claim).await.unwrap(), Vote::Granted);
         assert_eq!(primary.keys(), [""; 0]);
-    });
-}
-
-/// The first call over one of them finds out, and the others are not used any more.
-#[test]
-fn connections_of_a_pool_to_a_primary_that_hangs_are_left_when_another_one_is_named() {
-    const SIZE: usize = 8;
-    on_tokio(async {
-        let group = Group::start().await;
-        let sentinel = group.sentinel.port();
-        let address = format!("redis+sentinel://127.0.0.1:{sentinel}/orders/2");
-        let node = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
-        let manager = unhurried(node.pooled(SIZE as u32, [address]).unwrap()).build().unwrap();
-        let clients = |server: &RedisServer| {
-            let list = server.cli(&["CLIENT", "LIST"]).text();
-            list.lines().filter(|client| client.contains(" db=2 ")).count()
-        };
-        until_it_says("a pool that is full", async || {
-            let names: Vec<_> = (0..SIZE).map(|name| name.to_string()).collect();
-            join_all(names.iter().map(async |name| {
-                manager.lock(name).await.unwrap().release().await.unwrap();
-            }))
-            .await;
-            clients(&group.primary) == SIZE
-        })
-        .await;
-        group.hang().await;
-        let mut lost = 0;
-        let guard = loop {
-            match manager.lock("after").no_wait().await {
-                Ok(guard) => break guard,
-                Err(error) => assert!(!error.is_held(), "{error}"),
-            }
-            lost += 1;
-        };
-        assert!(has(&group.replica, "after"));
-        assert!(lost <= 2, "{lost} requests were lost");
-        guard.release().await.unwrap();
-        group.primary.resume();
     });
 }
 
 /// Nothing else ends the call: neither a node timeout nor a limit for its reply comes here. The answer to the first
 /// questions is that nothing has moved.
 #[test]
-fn a_lock_in_flight_is_granted_by_the_next_primary_over_a_connection_and_over_a_pool() {
-    on_tokio(join_all([false, true].map(async |is_pooled| {
+fn a_lock_in_flight_is_granted_by_the_next_primary() {
+    on_tokio(async {
         let group = Group::start().await;
         // It knows no group, and counts the questions.
         let witness = Peer::start(|heard| match heard.name() {
@@ -452,10 +406,7 @@ fn a_lock_in_flight_is_granted_by_the_next_primary_over_a_connection_and_over_a_
         let sentinels = [group.sentinel.address(), witness.url()].join(",").replace("redis://", "");
         let address = [format!("redis+sentinel://{sentinels}/orders/2")];
         let node = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
-        let manager = match is_pooled {
-            true => unhurried(node.pooled(2, address).unwrap()),
-            false => unhurried(node.connect(address).unwrap()),
-        };
+        let manager = unhurried(node.connect(address).unwrap());
         let manager = manager.node_timeout(LONG_TTL / 3).build().unwrap();
         lock(&manager, "before").await;
         group.hang_unseen();
@@ -467,7 +418,7 @@ fn a_lock_in_flight_is_granted_by_the_next_primary_over_a_connection_and_over_a_
         assert!(has(&group.replica, "after"));
         guard.release().await.unwrap();
         group.primary.resume();
-    })));
+    });
 }
 
 /// That of the primary is asked for. A sentinel has the one in its own address.

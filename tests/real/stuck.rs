@@ -17,7 +17,7 @@ const REPLY_LIMIT: Duration = Duration::from_secs(1);
 fn a_renewed_lock_outlives_the_connections_that_never_answer() {
     const BETWEEN_REPLIES: usize = 0;
     const WITHIN_A_REPLY: usize = 2;
-    let cases = Client::WITH_POOL.into_iter();
+    let cases = Client::ALL.into_iter();
     let cases = cases.flat_map(|client| [BETWEEN_REPLIES, WITHIN_A_REPLY].map(|at| (client, at)));
     on_tokio(join_all(cases.map(async |(client, bytes)| {
         let place = format!("{client:?}, after {bytes} bytes");

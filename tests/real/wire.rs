@@ -219,12 +219,11 @@ fn the_keys_of_a_wait_queue_expire() {
 /// An operator sees in `CLIENT LIST` whose connections they are.
 #[test]
 fn connections_have_a_name() {
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         let (node, names) = (RedisServer::start(), ["quorate", "quorate:watches"]);
         let (one, other) = (client.manager_at(&node.address()), client.manager_at(&node.address()));
         let held = one.lock("r").await.unwrap();
         let waits = tokio::spawn(other.lock("r").into_future());
-        let names = if client == Client::Pool { &names[..1] } else { &names[..] };
         let list = || node.cli(&["CLIENT", "LIST"]).text();
         let has = |name: &&str| list().contains(&format!(" name={name} "));
         until("the names", || names.iter().all(has)).await;

@@ -137,33 +137,6 @@ pub trait Connection: Send + Sync + 'static {
     }
 }
 
-/// Connects by `connect`; once more, if the node refuses the login or a certificate and `dial`
-/// knows of another one by now.
-///
-/// # Errors
-///
-/// That of the last `connect`.
-///
-/// # Cancel safety
-///
-/// Dropping the future drops that of `connect`.
-pub async fn connect_or_ask_again<D: Dial, T, F>(
-    dial: &D,
-    connect: impl Fn() -> F,
-) -> Result<T, BackendError>
-where
-    F: Future<Output = Result<T, BackendError>>,
-{
-    match connect().await {
-        Err(error) if is_refusal(&error) && dial.ask_again().await => connect().await,
-        outcome => outcome,
-    }
-}
-
-fn is_refusal(error: &BackendError) -> bool {
-    matches!(error.kind(), BackendErrorKind::Auth | BackendErrorKind::Tls)
-}
-
 /// Awaits what is to come within `limit`.
 ///
 /// # Errors

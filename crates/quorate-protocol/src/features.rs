@@ -30,8 +30,6 @@ pub struct Features {
     pub(crate) no_vote: Option<BackendError>,
     /// What the node says of its group.
     pub(crate) membership: Option<Arc<Membership>>,
-    /// It has just been read.
-    pub(crate) has_read_list: bool,
     /// Whether the server has loaded the scripts that run while its memory is full.
     pub(crate) runs_when_full: bool,
     /// Whether the connection has client tracking, so that the server pushes changes of keys that
@@ -58,7 +56,6 @@ impl Features {
             server: None,
             no_vote: None,
             membership: None,
-            has_read_list: false,
             names_holder: false,
             runs_when_full: false,
             tracks: false,
@@ -78,12 +75,6 @@ impl Features {
         self.denied.is_some()
     }
 
-    /// Whether the node had no vote when it was asked. The next handshake says what is so by then.
-    #[must_use]
-    pub const fn has_no_vote(&self) -> bool {
-        self.no_vote.is_some()
-    }
-
     /// Notes what the node `name` has answered to the commands of its group.
     pub(crate) fn note_group(
         &mut self,
@@ -93,7 +84,7 @@ impl Features {
         task: &ListTask,
     ) {
         match group.said(name, answers, task) {
-            Ok(says) => (self.membership, self.has_read_list) = (Some(says), true),
+            Ok(says) => self.membership = Some(says),
             Err(error) => self.no_vote = Some(error.particular()),
         }
     }

@@ -33,8 +33,7 @@ static PROBE: Script = script!("probe");
 /// millisecond later; where the connection ends in between, after a second.
 const KEY: &str = "quorate:probe";
 
-/// Makes a new connection ready, and finds out what its server has and allows, and what it says of
-/// this group.
+/// Makes a new connection ready, and finds out what its server has and allows.
 ///
 /// # Errors
 ///
@@ -45,11 +44,8 @@ const KEY: &str = "quorate:probe";
 /// # Cancel safety
 ///
 /// The future can be dropped at any time. Some of the scripts may be loaded then.
-pub async fn handshake<C: Connection>(
-    connection: &C,
-    group: Option<&NodeGroup>,
-) -> Result<Features, BackendError> {
-    begin(connection, group, Vec::new()).await.map(|(features, _)| features)
+pub async fn handshake(connection: &impl Connection) -> Result<Features, BackendError> {
+    begin(connection, None, Vec::new()).await.map(|(features, _)| features)
 }
 
 /// Asks all questions, and sends these commands behind them.
@@ -82,7 +78,7 @@ fn track<C: Command>(no_loop: bool) -> C {
 }
 
 /// What an operator sees of a connection in `CLIENT LIST`.
-pub const CLIENT_NAME: &str = "quorate";
+const CLIENT_NAME: &str = "quorate";
 
 /// Names the connection. A server or a user without the command has a connection without a name.
 fn set_name<C: Command>(name: &str) -> C {
@@ -90,7 +86,8 @@ fn set_name<C: Command>(name: &str) -> C {
 }
 
 impl Purpose {
-    /// As [`handshake`]; for watches it switches client tracking on.
+    /// As [`handshake`], with what the node says of this group; for watches it switches client
+    /// tracking on.
     pub(crate) async fn handshake<C: Connection>(
         self,
         connection: &C,

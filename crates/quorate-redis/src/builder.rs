@@ -6,7 +6,7 @@ use std::time::Duration;
 use bb8::ManageConnection;
 use quorate_core::runtime::TokioRuntime;
 use quorate_protocol::{
-    Again, ConnectError, Connections, CredentialSource, Credentials, Dial as _, Limits, NodeGroup,
+    Again, ConnectError, Connections, CredentialSource, Credentials, Limits, NodeGroup,
 };
 use redis::RedisError;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
@@ -14,15 +14,13 @@ use redis::TlsCertificates;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
-use crate::connection::RedisConnection;
 use crate::dial::{IntoDial, RedisDial};
-use crate::error::of_connect;
-use crate::pool::{Pooled, Reads};
+use crate::pool::Pooled;
 
 /// One Redis or Valkey node over redis-rs, on connections of its own.
 pub type RedisNode = quorate_protocol::RedisNode<Connections<RedisDial>>;
 
-/// One Redis or Valkey node over a bb8 pool: without order, and without watches.
+/// One Redis or Valkey node over your bb8 pool: without order, and without watches.
 pub type PooledNode = quorate_protocol::RedisNode<Pooled>;
 
 /// A node per address, in the order given, with default settings.
@@ -37,21 +35,6 @@ pub fn connect(
     addresses: impl IntoIterator<Item = impl IntoDial>,
 ) -> Result<Vec<RedisNode>, ConnectError> {
     builder().connect(addresses)
-}
-
-/// A node per address, in the order given, each over a bb8 pool of up to `size` connections.
-///
-/// Does no I/O. 0 counts as 1. [`connect`] is the faster and the safer choice: see
-/// [the crate](crate#pools).
-///
-/// # Errors
-///
-/// [`ConnectError`] names the first address that cannot be used, without its secrets.
-pub fn pooled(
-    size: u32,
-    addresses: impl IntoIterator<Item = impl IntoDial>,
-) -> Result<Vec<PooledNode>, ConnectError> {
-    builder().pooled(size, addresses)
 }
 
 /// The primary of a Sentinel group as one node, with default settings.
@@ -105,13 +88,7 @@ pub fn from_pool<M>(name: impl Into<String>, pool: bb8::Pool<M>) -> PooledNode
 where
     M: ManageConnection<Connection = MultiplexedConnection, Error = RedisError>,
 {
-    let reads = Reads {
-        connection: RedisConnection::of_user,
-        error: |error| of_connect(&error),
-        dial: None,
-    };
-    let (runtime, limits) = (TokioRuntime::new(), Limits::default());
-    PooledNode::over(Pooled::new(name.into(), runtime, pool, limits, reads))
+    PooledNode::over(Pooled::new(name.into(), pool))
 }
 
 /// Nodes with other settings than those of [`connect`].
@@ -121,7 +98,7 @@ pub fn builder() -> Builder {
 
 /// Settings for nodes. Made by [`builder`].
 #[derive(Clone, Debug, Default)]
-#[must_use = "a builder makes no nodes until `connect` or `pooled`"]
+#[must_use = "a builder makes no nodes until `connect` or `sentinel`"]
 pub struct Builder {
     limits: Limits,
     /// Where connections live; `None` is where the nodes are made.
@@ -285,40 +262,6 @@ impl Builder {
         let limits = self.limits.of_nodes(dials.len());
         let node = |dial| RedisNode::new(dial, runtime.clone(), limits);
         Ok(dials.into_iter().map(node).collect())
-    }
-
-    /// A node per address, in the order given, each over a pool of up to `size` connections. See
-    /// [`pooled`].
-    ///
-    /// # Errors
-    ///
-    /// [`ConnectError`] names the first address that cannot be used, without its secrets.
-    pub fn pooled(
-        &self,
-        size: u32,
-        addresses: impl IntoIterator<Item = impl IntoDial>,
-    ) -> Result<Vec<PooledNode>, ConnectError> {
-        let runtime = self.runtime();
-        let node = |dial: RedisDial| {
-            let pool = bb8::Pool::builder()
-                .max_size(size.max(1))
-                // bb8 panics on zero.
-                .connection_timeout(self.limits.connect.max(Duration::from_nanos(1)))
-                .retry_connection(false)
-                // A call looks itself, and connects if it has to: bb8 would not say why it cannot.
-                .test_on_check_out(false)
-                // These two would need a runtime here and now.
-                .idle_timeout(None)
-                .max_lifetime(None);
-            let reads = Reads {
-                connection: |connection: &RedisConnection, _| connection.clone(),
-                error: |error| error,
-                dial: Some(dial.clone()),
-            };
-            let (name, pool) = (dial.name().into_owned(), pool.build_unchecked(dial));
-            PooledNode::over(Pooled::new(name, runtime.clone(), pool, self.limits, reads))
-        };
-        Ok(self.dials(addresses)?.into_iter().map(node).collect())
     }
 
     /// The primary of a Sentinel group as one node. See [`sentinel`].

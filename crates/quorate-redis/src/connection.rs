@@ -1,15 +1,14 @@
 //! One redis-rs connection.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Command, Connection, Features, Push, Value};
+use quorate_protocol::{Command, Connection, Push, Value};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, PushInfo, PushKind};
-use tokio::time::Instant;
 
 use crate::error::{of_redis, reply};
 
@@ -21,15 +20,9 @@ pub struct RedisConnection {
     connection: MultiplexedConnection,
     is_resp3: bool,
     is_closed: Arc<AtomicBool>,
-    made_at: Instant,
-    /// Of a connection in a pool.
-    features: Known,
     /// Host and port, of the primary of a group.
     primary: Option<(String, u16)>,
 }
-
-/// What a handshake found out; `None` before it.
-pub(crate) type Known = Arc<Mutex<Option<Features>>>;
 
 impl RedisConnection {
     /// A connection without a response timeout. `is_closed` becomes true when it ends.
@@ -38,9 +31,7 @@ impl RedisConnection {
         is_resp3: bool,
         is_closed: Arc<AtomicBool>,
     ) -> Self {
-        let (features, primary) = Default::default();
-        let made_at = Instant::now();
-        Self { connection, is_resp3, is_closed, made_at, features, primary }
+        Self { connection, is_resp3, is_closed, primary: None }
     }
 
     /// The same connection, to a primary that sentinels have named.
@@ -52,27 +43,14 @@ impl RedisConnection {
         self.primary.as_ref()
     }
 
-    pub(crate) const fn made_at(&self) -> Instant {
-        self.made_at
-    }
-
-    /// Our clone of a connection that belongs to a user's pool, where all have the same `features`.
-    pub(crate) fn of_user(connection: &MultiplexedConnection, features: &Known) -> Self {
+    /// Our clone of a connection that belongs to a user's pool.
+    pub(crate) fn of_user(connection: &MultiplexedConnection) -> Self {
         let mut connection = connection.clone();
         // The nearest to none that a clone can be given. Without it, a call would settle while its
         // command can still be executed, and a release on another connection could overtake it
         // (C3).
         connection.set_response_timeout(Duration::MAX);
-        Self { features: Arc::clone(features), ..Self::new(connection, false, Arc::default()) }
-    }
-
-    pub(crate) const fn features(&self) -> &Known {
-        &self.features
-    }
-
-    /// Marks it as of no use: its replies may not be awaited any more.
-    pub(crate) fn close(&self) {
-        self.is_closed.store(true, Ordering::Release);
+        Self::new(connection, false, Arc::default())
     }
 }
 
@@ -123,7 +101,8 @@ impl Connection for RedisConnection {
         match connection.send_packed_commands(&pipeline, 0, count).await {
             Ok(values) => values.into_iter().map(|value| Ok(reply(value))).collect(),
             Err(error) => {
-                self.close();
+                // Its replies may not be awaited any more.
+                self.is_closed.store(true, Ordering::Release);
                 vec![Err(of_redis(&error)); count]
             }
         }

@@ -4,19 +4,17 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8::ManageConnection;
 use futures_util::StreamExt as _;
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{
-    Again, CLIENT_NAME, Command as _, ConnectError, Connection as _, CredentialSource, Dial,
-    Limits, NodeGroup, Push, connect_or_ask_again, within,
+    Again, ConnectError, CredentialSource, Dial, Limits, NodeGroup, Push, within,
 };
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use redis::TlsCertificates;
 use redis::{Client, ConnectionInfo};
 
 use crate::address;
-use crate::connection::{Packed, RedisConnection};
+use crate::connection::RedisConnection;
 use crate::sentinel::{self, Group};
 use crate::server::Server;
 
@@ -28,7 +26,7 @@ pub struct RedisDial {
     server: Server,
     /// Of a primary whose address its sentinels know.
     group: Option<Group>,
-    /// Of a connect for a pool, and for the sentinels. A batcher has a limit of its own.
+    /// Of a connect, of which each address of a name and each sentinel has its part.
     pub(crate) limit: Duration,
     /// The group of clients that must have the same nodes.
     pub(crate) clients: Option<NodeGroup>,
@@ -260,33 +258,6 @@ impl Dial for RedisDial {
             }
         }
         elsewhere > here
-    }
-}
-
-/// One connection of a pool.
-impl ManageConnection for RedisDial {
-    type Connection = RedisConnection;
-    type Error = BackendError;
-
-    async fn connect(&self) -> Result<RedisConnection, BackendError> {
-        let connecting = connect_or_ask_again(self, || async {
-            let connection = Dial::connect(self, drop).await?;
-            let name = Packed::new("CLIENT", 24).arg("SETNAME").arg(CLIENT_NAME);
-            // Where the user may not do that, it has none.
-            drop(connection.ask(name).await);
-            Ok(connection)
-        });
-        within(self.limit, "connection", connecting).await
-    }
-
-    async fn is_valid(&self, connection: &mut RedisConnection) -> Result<(), BackendError> {
-        let text = "the connection has ended";
-        let error = || BackendError::new(BackendErrorKind::Connection, text);
-        if connection.is_closed() { Err(error()) } else { Ok(()) }
-    }
-
-    fn has_broken(&self, connection: &mut RedisConnection) -> bool {
-        connection.is_closed()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Nodes for quorate over [redis-rs](redis), on connections of their own or over a [bb8] pool.
+//! Nodes for quorate over [redis-rs](redis), on connections of their own or over your [bb8] pool.
 //!
 //! ```
 //! use std::time::Duration;
@@ -47,10 +47,10 @@
 //!
 //! # Pools
 //!
-//! [`pooled`] makes nodes over bb8 pools, and [`from_pool`] takes a pool that you have. Prefer
-//! [`connect`]: calls over a pool arrive in no order, so each release waits until its acquire has
-//! settled, there is no batching, and waiters poll instead of being woken. A call whose answer is
-//! not awaited any more keeps its connection for a second. A pool lives in one runtime.
+//! [`from_pool`] takes a bb8 pool that you have. Prefer [`connect`]: calls over a pool arrive in no
+//! order, so each release waits until its acquire has settled, there is no batching, and waiters
+//! poll instead of being woken. A call whose answer is not awaited any more keeps its connection
+//! for a second. A pool lives in one runtime.
 //!
 //! # Permissions
 //!
@@ -120,9 +120,7 @@ pub use bb8;
 pub use quorate_protocol::{ConnectError, Credentials};
 pub use redis;
 
-pub use self::builder::{
-    Builder, PooledNode, RedisNode, builder, connect, from_pool, pooled, sentinel,
-};
+pub use self::builder::{Builder, PooledNode, RedisNode, builder, connect, from_pool, sentinel};
 pub use self::connection::{Packed, RedisConnection};
 pub use self::dial::{IntoDial, RedisDial};
 pub use self::pool::Pooled;

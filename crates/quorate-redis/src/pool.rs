@@ -1,26 +1,26 @@
-//! A bb8 pool as a carrier: calls to one node over several connections, in no order.
+//! A bb8 pool of a user as a carrier: calls to one node over several connections, in no order.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::future::pending;
 use std::pin::pin;
 use std::sync::{self, Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bb8::{ManageConnection, RunError};
+use bb8::{ManageConnection, PooledConnection, RunError};
 use futures_util::future::{BoxFuture, Either, select};
 use quorate_core::backend::{Call, CallReply, CallResult, Capabilities, NotSent, Operation};
 use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{
-    Carrier, Connection as _, Dial as _, Features, LEAST_LIFE, LatestList, Limits, SILENT,
-    exchange, exchange_list, handshake,
+    Carrier, Connection as _, Features, LEAST_LIFE, Limits, exchange, handshake,
 };
+use redis::RedisError;
+use redis::aio::MultiplexedConnection;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::connection::{Known, RedisConnection};
-use crate::dial::RedisDial;
+use crate::connection::RedisConnection;
+use crate::error::of_connect;
 
 /// Carries calls over the connections of a bb8 pool: one connection for each call.
 ///
@@ -29,24 +29,20 @@ use crate::dial::RedisDial;
 pub struct Pooled {
     name: Arc<str>,
     runtime: TokioRuntime,
-    connect_limit: Duration,
+    limits: Limits,
     pool: Arc<dyn Lend>,
 }
 
 impl Pooled {
-    /// A carrier over `pool`. A connection without a reply within the limit is over.
-    pub(crate) fn new<M: ManageConnection>(
-        name: String,
-        runtime: TokioRuntime,
-        pool: bb8::Pool<M>,
-        limits: Limits,
-        reads: Reads<M>,
-    ) -> Self {
-        let (reply_limit, connect_limit) = (limits.reply, limits.connect);
-        let (failure, moved_at, left, features, list) = Default::default();
-        let pool =
-            Arc::new(Source { pool, reads, reply_limit, failure, moved_at, left, features, list });
-        Self { name: name.into(), runtime, connect_limit, pool }
+    /// A carrier over `pool`.
+    pub(crate) fn new<M>(name: String, pool: bb8::Pool<M>) -> Self
+    where
+        M: ManageConnection<Connection = MultiplexedConnection, Error = RedisError>,
+    {
+        let (runtime, limits) = (TokioRuntime::new(), Limits::default());
+        let (failure, left, features) = Default::default();
+        let pool = Arc::new(Source { pool, reply_limit: limits.reply, failure, left, features });
+        Self { name: name.into(), runtime, limits, pool }
     }
 }
 
@@ -66,7 +62,7 @@ impl Carrier for Pooled {
     }
 
     fn connect_limit(&self) -> Duration {
-        self.connect_limit
+        self.limits.connect
     }
 
     fn begin(&self, call: Call) -> Result<(), NotSent> {
@@ -87,35 +83,20 @@ trait Lend: Send + Sync {
 
 struct Source<M: ManageConnection> {
     pool: bb8::Pool<M>,
-    reads: Reads<M>,
+    /// A connection without a reply within it is over.
     reply_limit: Duration,
     /// When the latest connect of ours failed, and why. Locked during a connect.
     failure: Mutex<Option<(Instant, BackendError)>>,
-    /// When the group had another primary. No connection from before is used again.
-    moved_at: sync::Mutex<Option<Instant>>,
-    /// Since when connections to a replica are counted, and how many there were. Not kept with each
-    /// connection, since those of a user's pool have no place for it.
+    /// Since when connections to a replica are counted, and how many there were.
     left: sync::Mutex<Option<(Instant, u32)>>,
-    /// Of a user's pool, whose connections have no place for it.
-    features: Known,
-    list: LatestList,
+    /// What a handshake found out; `None` before it. The connections have no place for it.
+    features: sync::Mutex<Option<Features>>,
 }
 
-/// A connection, and its place in the pool.
-struct Lent<M: ManageConnection> {
-    connection: RedisConnection,
-    pooled: bb8::PooledConnection<'static, M>,
-}
-
-/// How to read what a manager makes.
-pub(crate) struct Reads<M: ManageConnection> {
-    pub(crate) connection: fn(&M::Connection, &Known) -> RedisConnection,
-    pub(crate) error: fn(M::Error) -> BackendError,
-    /// Of a pool of ours: its manager, which drops a connection that was closed.
-    pub(crate) dial: Option<RedisDial>,
-}
-
-impl<M: ManageConnection> Lend for Source<M> {
+impl<M> Lend for Source<M>
+where
+    M: ManageConnection<Connection = MultiplexedConnection, Error = RedisError>,
+{
     fn carry_out(self: Arc<Self>, call: Call) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let is_late = self.pool.state().idle_connections == 0;
@@ -125,27 +106,26 @@ impl<M: ManageConnection> Lend for Source<M> {
                 None => return,
             };
             call.note_left(is_late);
-            let settled = self.settle(&lent.connection, &call).await;
-            let is_old = Instant::now() >= lent.connection.made_at() + LEAST_LIFE;
-            let is_unproven =
-                |features: &Features| features.is_denied() || is_old && features.has_no_vote();
-            let is_unproven = known(lent.connection.features()).as_ref().is_some_and(is_unproven);
-            let is_over = is_unproven
-                || lent.connection.is_closed()
+            let connection = RedisConnection::of_user(&lent);
+            let settled = self.settle(&connection, &call).await;
+            let is_over = self.features().as_ref().is_some_and(Features::is_denied)
+                || connection.is_closed()
                 || settled.as_ref().is_err_and(|error| self.ends(error.kind()));
             if is_over {
-                lent.connection.close();
-                *known(lent.connection.features()) = None;
+                *self.features() = None;
             }
             call.answer(settled);
-            if is_over && self.reads.dial.is_none() {
+            if is_over {
                 self.replace(lent).await;
             }
         })
     }
 }
 
-impl<M: ManageConnection> Source<M> {
+impl<M> Source<M>
+where
+    M: ManageConnection<Connection = MultiplexedConnection, Error = RedisError>,
+{
     /// Whether a connection is over after an error of this kind: a reply may still come, or none is
     /// to be trusted, or the address may lead to another server.
     fn ends(&self, kind: BackendErrorKind) -> bool {
@@ -170,98 +150,48 @@ impl<M: ManageConnection> Source<M> {
         count < self.pool.state().connections
     }
 
-    /// Awaits the reply to a call for as long as the limit says, for a second after the call was
-    /// given up, and until the group has another primary.
+    /// Awaits the reply to a call for as long as the limit says, and for a second after the call
+    /// was given up.
     async fn settle(&self, connection: &RedisConnection, call: &Call) -> CallResult {
         let given_up = async {
             call.given_up().await;
             sleep(GRACE).await;
         };
-        let late = async {
-            drop(timeout(self.reply_limit, given_up).await);
+        let late = async { drop(timeout(self.reply_limit, given_up).await) };
+        unless(late, self.perform(connection, call)).await.unwrap_or_else(|| {
             let text = format!("no reply within {:?}", self.reply_limit);
-            BackendError::new(BackendErrorKind::TimedOut, text)
-        };
-        let moved = async {
-            self.moves(connection).await;
-            let text = "no reply, and the group has another primary";
-            BackendError::new(BackendErrorKind::Connection, text)
-        };
-        let (late, moved) = (pin!(late), pin!(moved));
-        match select(pin!(self.perform(connection, call)), select(late, moved)).await {
-            Either::Left((result, _)) => result,
-            Either::Right((first, _)) => Err(first.factor_first().0),
-        }
-    }
-
-    /// Ready when the group has another primary than the one that `connection` leads to.
-    async fn moves(&self, connection: &RedisConnection) {
-        let Some(dial) = self.reads.dial.as_ref().filter(|dial| dial.can_move()) else {
-            return pending().await;
-        };
-        loop {
-            sleep(SILENT).await;
-            if dial.has_moved(connection).await {
-                *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Some(Instant::now());
-                return;
-            }
-        }
-    }
-
-    /// Whether the connection led to an earlier primary of the group.
-    fn is_left(&self, connection: &RedisConnection) -> bool {
-        let moved_at = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
-        moved_at.is_some_and(|at| connection.made_at() < at)
+            Err(BackendError::new(BackendErrorKind::TimedOut, text))
+        })
     }
 
     async fn perform(&self, connection: &RedisConnection, call: &Call) -> CallResult {
         let operation = call.operation();
-        // A user's pool replaces connections without notice, and the next one may lead to another
+        // The pool replaces connections without notice, and the next one may lead to another
         // server.
         let asks_server = call.asks_server() || matches!(operation, Operation::ServerId);
-        let is_fresh = asks_server && self.reads.dial.is_none();
-        let found = known(connection.features()).clone().filter(|_| !is_fresh);
+        let found = self.features().clone().filter(|_| !asks_server);
         let mut features = match found {
             Some(features) => features,
-            None => {
-                let group = self.reads.dial.as_ref().and_then(RedisDial::group);
-                handshake(connection, group).await.map_err(BackendError::not_sent)?
-            }
+            None => handshake(connection).await.map_err(BackendError::not_sent)?,
         };
-        if let Some(dial) = &self.reads.dial {
-            exchange_list(dial, connection, &mut features, call, &self.list).await;
-        }
         let mut answer = exchange(connection, &mut features, operation).await;
-        *known(connection.features()) = Some(features);
-        if let (Ok(CallReply::Voted(reply)), false) =
-            (&mut answer, asks_server || self.reads.dial.is_some())
-        {
+        *self.features() = Some(features);
+        if let (Ok(CallReply::Voted(reply)), false) = (&mut answer, asks_server) {
             (reply.server, reply.is_nameless) = (None, false);
         }
         answer
     }
 
-    async fn check_out(&self) -> Result<Lent<M>, BackendError> {
-        loop {
-            self.fill().await?;
-            match self.pool.get_owned().await {
-                Ok(pooled) => {
-                    let connection = (self.reads.connection)(&pooled, &self.features);
-                    if self.is_left(&connection) {
-                        connection.close();
-                    }
-                    if !connection.is_closed() {
-                        return Ok(Lent { connection, pooled });
-                    }
-                }
-                Err(RunError::User(error)) => return Err((self.reads.error)(error)),
-                Err(RunError::TimedOut) => {
-                    // The connections may have been found dead, and no others could be made.
-                    self.fill().await?;
-                    let text = "no connection of the pool was free within its connection_timeout";
-                    return Err(BackendError::new(BackendErrorKind::TimedOut, text));
-                }
+    async fn check_out(&self) -> Result<PooledConnection<'static, M>, BackendError> {
+        self.fill().await?;
+        match self.pool.get_owned().await {
+            Ok(lent) => Ok(lent),
+            Err(RunError::User(error)) => Err(of_connect(&error)),
+            Err(RunError::TimedOut) => {
+                // The connections may have been found dead, and no others could be made.
+                self.fill().await?;
+                let text = "no connection of the pool was free within its connection_timeout";
+                Err(BackendError::new(BackendErrorKind::TimedOut, text))
             }
         }
     }
@@ -286,7 +216,7 @@ impl<M: ManageConnection> Source<M> {
                 Ok(())
             }
             Err(error) => {
-                let error = (self.reads.error)(error);
+                let error = of_connect(&error);
                 *failure = Some((Instant::now(), error.clone()));
                 Err(error)
             }
@@ -295,14 +225,18 @@ impl<M: ManageConnection> Source<M> {
 
     /// Puts another connection in the place of one that is over. redis-rs' own manager would lend
     /// it again.
-    async fn replace(&self, mut lent: Lent<M>) {
+    async fn replace(&self, mut lent: PooledConnection<'static, M>) {
         for _ in 0..RETRIES {
             if let Ok(connection) = self.pool.dedicated_connection().await {
-                *lent.pooled = connection;
+                *lent = connection;
                 return;
             }
             sleep(RETRY).await;
         }
+    }
+
+    fn features(&self) -> MutexGuard<'_, Option<Features>> {
+        self.features.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -312,10 +246,6 @@ async fn unless<T>(end: impl Future<Output = ()>, future: impl Future<Output = T
         Either::Left((output, _)) => Some(output),
         Either::Right(_) => None,
     }
-}
-
-fn known(features: &Known) -> MutexGuard<'_, Option<Features>> {
-    features.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How long the reply to a call that was given up is awaited. With it, the connection goes back to

@@ -57,7 +57,7 @@
 //!
 //! - `tokio`: `runtime::TokioRuntime`.
 //! - `smol`: `runtime::SmolRuntime`.
-//! - `redis`: nodes through redis-rs, each on a connection of its own or on a bb8 pool.
+//! - `redis`: nodes through redis-rs, each on a connection of its own or on your bb8 pool.
 //! - `fred`: nodes through fred.
 //! - `memory`: in-memory nodes, a virtual clock and conformance suites, for tests.
 //! - `tls-rustls` or `tls-native-tls`: `rediss://` addresses, for the clients that are chosen. With
@@ -95,8 +95,8 @@
 //! whose queue the node keeps. `builder()` has a time limit for connecting (`connect_timeout`) and
 //! for a connection without replies (`reply_limit`), and puts connections on a thread that outlives
 //! the runtimes of tests or of actix-web (`own_thread`). `credentials` asks for the login of each
-//! new connection. Nodes over a bb8 pool are `redis::pooled` and `redis::from_pool`. `tls` of the
-//! builder of redis takes an authority and a client certificate of your own.
+//! new connection. A node over a bb8 pool that you have is `redis::from_pool`. `tls` of the builder
+//! of redis takes an authority and a client certificate of your own.
 //!
 //! # Crates
 //!

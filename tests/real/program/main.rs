@@ -33,9 +33,16 @@ fn connect(client: &str, addresses: &[&str]) -> Outcome<Vec<Arc<dyn LockBackend>
     match client {
         "redis" => Ok(shared(quorate::redis::connect(addresses)?)),
         "fred" => Ok(shared(quorate::fred::connect(addresses)?)),
-        "pool" => Ok(shared(quorate::redis::builder().pooled(2, addresses)?)),
+        "pool" => addresses.map(pooled).collect(),
         other => Err(format!("no client is called {other}").into()),
     }
+}
+
+/// A node over a pool of two connections, which have the time that a slow machine takes.
+fn pooled(address: &str) -> Outcome<Arc<dyn LockBackend>> {
+    let manager = quorate::redis::redis::Client::open(address)?;
+    let pool = quorate::redis::bb8::Pool::builder().max_size(2).build_unchecked(manager);
+    Ok(Arc::new(quorate::redis::from_pool(address, pool)))
 }
 
 fn shared(nodes: Vec<impl LockBackend>) -> Vec<Arc<dyn LockBackend>> {

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use quorate_core::BackendError;
 use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::telemetry::runtime_ended;
+use quorate_core::{BackendError, BackendErrorKind};
 
-use crate::connection::{Dial, connect_or_ask_again, within};
+use crate::connection::{Dial, within};
 use crate::features::Features;
 use crate::handshake::Purpose;
 use crate::tracking::Tracking;
@@ -79,6 +79,8 @@ impl<D: Dial> Shared<D> {
         }
     }
 
+    /// Makes a connection. If the node refuses the login or a certificate, and the dial knows of
+    /// another one by now, that is tried as well.
     pub(super) async fn connect(&self) -> Result<(D::Connection, Features), BackendError> {
         let connect = || async {
             let tracking = Arc::clone(&self.tracking);
@@ -88,7 +90,12 @@ impl<D: Dial> Shared<D> {
             self.has_connected.store(true, Ordering::Relaxed);
             Ok((connection, features))
         };
-        let connecting = connect_or_ask_again(&*self.dial, connect);
+        let connecting = async {
+            match connect().await {
+                Err(error) if is_refusal(&error) && self.dial.ask_again().await => connect().await,
+                outcome => outcome,
+            }
+        };
         within(self.limits.connect, "connection", connecting).await
     }
 
@@ -100,6 +107,10 @@ impl<D: Dial> Shared<D> {
         let _ = self.runtime.fill_random(&mut random);
         whole.mul_f64(0.5 + f64::from(random[0]) / 510.0)
     }
+}
+
+fn is_refusal(error: &BackendError) -> bool {
+    matches!(error.kind(), BackendErrorKind::Auth | BackendErrorKind::Tls)
 }
 
 const MIN_BACK_OFF: Duration = Duration::from_millis(50);

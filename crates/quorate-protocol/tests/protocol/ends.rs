@@ -100,7 +100,7 @@ async fn c6_a_refusal_counts_though_its_holder_is_never_read() {
     // The same on a connection of a pool.
     let (fake, _) = old_server();
     let connection = fake.connect(drop).await.unwrap();
-    let mut features = handshake(&connection, None).await.unwrap();
+    let mut features = handshake(&connection).await.unwrap();
     fake.hold(true);
     let call =
         tokio::spawn(async move { exchange(&connection, &mut features, &acquire("k")).await });

@@ -3,26 +3,17 @@
 #![expect(clippy::disallowed_methods, reason = "the clock is paused")]
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use quorate::runtime::TokioRuntime;
-use quorate_core::backend::{
-    AcquireOptions, Call, CallReply, CallResult, Claim, ExtendOptions, NotSent, Operation,
-    ReleaseOptions, Reply,
-};
-use quorate_core::{BackendError, BackendErrorKind, LockBackend, LockError, LockManager, Runtime};
+use quorate_core::{BackendError, BackendErrorKind, LockError, LockManager};
 use quorate_memory::{MemoryNode, Value};
-use quorate_protocol::{
-    Connection, Dial, Features, LatestList, NodeGroup, Parts, Push, exchange_list, handshake,
-};
+use quorate_protocol::{Connection, Dial, Limits, NodeGroup, Parts, Push, RedisNode};
 use quorate_tests::dice::Dice;
-use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use crate::telling::{of, told};
@@ -33,15 +24,12 @@ const NODES: usize = 6;
 /// The nodes of a client, as bits.
 type List = u32;
 
-/// A node, as a client has it.
+/// How a client connects to a server.
 #[derive(Debug)]
-struct Node {
+struct Line {
     server: Server,
     /// Of which group it is; `None`: the client looks at no list.
     group: Option<NodeGroup>,
-    /// Calls take turns on them.
-    connections: Mutex<VecDeque<Option<(Connected, Features)>>>,
-    list: LatestList,
 }
 
 /// A server, with how often it has lost its data and its connections.
@@ -92,25 +80,40 @@ impl Server {
         names.concat()
     }
 
-    /// A command of a group: `GET`, or `SET` with or without `NX` or `IFEQ`. A compare-and-delete
-    /// is there as well, and nothing else.
+    /// A command of a group or of a plain lock: `GET`, `SET` with or without `NX` or `IFEQ`, and
+    /// a compare-and-delete. There is nothing else.
     fn execute(&self, command: &Parts) -> quorate_protocol::Value {
         let words: Vec<&[u8]> = command.iter().collect();
-        let found = self.node.get(words[1]);
-        match (words[0], words.len()) {
-            (b"DELIFEQ", _) => quorate_protocol::Value::Int(0),
-            (b"SET", _) if words[1] == LIST && self.is_full.load(Ordering::SeqCst) => {
+        let found = words.get(1).and_then(|key| self.node.get(key));
+        let holds = |text: &[u8]| found == Some(Value::String(text.to_vec()));
+        match words[..] {
+            [b"DELIFEQ", key, text] => {
+                if holds(text) {
+                    self.node.expire(key);
+                }
+                quorate_protocol::Value::Int(holds(text).into())
+            }
+            [b"SET", LIST, ..] if self.is_full.load(Ordering::SeqCst) => {
                 quorate_protocol::Value::Error("OOM command not allowed".into())
             }
-            (b"SET", 4) if found.is_some() => quorate_protocol::Value::Nil,
-            (b"SET", 5) if found != Some(Value::String(words[4].to_vec())) => {
-                quorate_protocol::Value::Nil
-            }
-            (b"SET", 3..=5) => {
-                self.node.put(words[1], Value::String(words[2].to_vec()));
+            [b"SET", _, _, b"NX", ..] if found.is_some() => quorate_protocol::Value::Nil,
+            [b"SET", _, _, b"IFEQ", text] if !holds(text) => quorate_protocol::Value::Nil,
+            [b"SET", key, text, b"NX", b"PX", ttl, ..] => {
+                let ttl = str::from_utf8(ttl).unwrap().parse().unwrap();
+                let text = Value::String(text.to_vec());
+                self.node.put_for(key, text, Duration::from_millis(ttl));
                 quorate_protocol::Value::Okay
             }
-            (b"GET", _) => match found {
+            // The end of the probe of a handshake.
+            [b"SET", key, _, b"XX", ..] => {
+                self.node.expire(key);
+                quorate_protocol::Value::Okay
+            }
+            [b"SET", key, text, ..] => {
+                self.node.put(key, Value::String(text.to_vec()));
+                quorate_protocol::Value::Okay
+            }
+            [b"GET", _] => match found {
                 Some(Value::String(text)) => quorate_protocol::Value::Text(text),
                 _ => quorate_protocol::Value::Nil,
             },
@@ -152,7 +155,7 @@ impl Connection for Connected {
     }
 }
 
-impl Dial for Node {
+impl Dial for Line {
     type Connection = Connected;
 
     fn name(&self) -> Cow<'_, str> {
@@ -169,66 +172,6 @@ impl Dial for Node {
 
     fn group(&self) -> Option<&NodeGroup> {
         self.group.as_ref()
-    }
-}
-
-impl Node {
-    /// Carries a call out, as a pool does: over the connection that is next, or over a new one.
-    async fn carry_out(&self, call: &Call) -> CallResult {
-        let mut connections = self.connections.lock().await;
-        connections.rotate_left(1);
-        let kept = &mut connections[0];
-        kept.take_if(|(connection, _)| connection.is_closed());
-        if kept.is_none() {
-            let connection = self.connect(drop).await?;
-            let features = handshake(&connection, self.group()).await?;
-            *kept = Some((connection, features));
-        }
-        let Some((connection, features)) = kept.as_mut() else { return Err(gone()) };
-        exchange_list(self, connection, features, call, &self.list).await;
-        self.server.replies().await;
-        if connection.is_closed() {
-            return Err(gone());
-        }
-        let node = &self.server.node;
-        let reply = match call.operation() {
-            Operation::Acquire(claim, options) => node.acquire(claim, *options).await?,
-            Operation::Extend(claim, options) => node.extend(claim, *options).await?,
-            Operation::Release(claim, options) => node.release(claim, options.clone()).await?,
-            _ => return Err(BackendError::unsupported("another call")),
-        };
-        Ok(CallReply::Voted(reply))
-    }
-}
-
-#[async_trait]
-impl LockBackend for Node {
-    async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
-        self.server.node.acquire(claim, options).await
-    }
-
-    async fn extend(&self, claim: &Claim, options: ExtendOptions) -> Result<Reply, BackendError> {
-        self.server.node.extend(claim, options).await
-    }
-
-    async fn release(&self, claim: &Claim, options: ReleaseOptions) -> Result<Reply, BackendError> {
-        self.server.node.release(claim, options).await
-    }
-
-    fn name(&self) -> Cow<'_, str> {
-        self.server.node.name().into()
-    }
-
-    fn connect_limit(&self) -> Duration {
-        1_000 * MS
-    }
-
-    fn begin(self: Arc<Self>, call: Call, runtime: &dyn Runtime) -> Result<(), NotSent> {
-        runtime.spawn(Box::pin(async move {
-            let result = self.carry_out(&call).await;
-            call.answer(result);
-        }));
-        Ok(())
     }
 }
 
@@ -278,17 +221,12 @@ impl World {
 
     /// A process that has this list.
     fn client(&self, list: List) -> LockManager {
-        self.client_over(1, list)
-    }
-
-    /// The same with so many connections to each node.
-    fn client_over(&self, connections: usize, list: List) -> LockManager {
-        self.client_of(list, connections, self.has_group.then(|| NodeGroup::new("g", false)))
+        self.client_of(list, self.has_group.then(|| NodeGroup::new("g", false)))
     }
 
     /// A person accepts this list as that of the group.
     async fn accept(&self, list: List) {
-        let client = self.client_of(list, 1, Some(NodeGroup::new("g", true)));
+        let client = self.client_of(list, Some(NodeGroup::new("g", true)));
         for _ in 0..3 {
             drop(client.lock("other").await.unwrap().release().await);
             self.settle().await;
@@ -310,15 +248,12 @@ impl World {
         sleep(100 * MS).await;
     }
 
-    fn client_of(&self, list: List, connections: usize, group: Option<NodeGroup>) -> LockManager {
+    fn client_of(&self, list: List, group: Option<NodeGroup>) -> LockManager {
         let servers = self.servers.iter().enumerate().filter(|(at, _)| list & 1 << at != 0);
-        let node = |(_, server): (usize, &Server)| Node {
-            server: server.clone(),
-            group: group.clone(),
-            connections: Mutex::new((0..connections).map(|_| None).collect()),
-            list: LatestList::default(),
-        };
-        let nodes: Vec<Node> = servers.map(node).collect();
+        let nodes = servers.map(|(_, server)| {
+            let line = Line { server: server.clone(), group: group.clone() };
+            RedisNode::new(line, TokioRuntime::new(), Limits::default())
+        });
         LockManager::builder(nodes).runtime(TokioRuntime::new()).build().unwrap()
     }
 
@@ -623,35 +558,6 @@ fn n5_a_running_client_counts_an_accepted_node_within_two_seconds() {
     });
 }
 
-/// Each connection of a pool has read the lists when it was made.
-#[test]
-fn n5_a_pool_counts_an_accepted_node_over_all_of_its_connections() {
-    in_world(async |world| {
-        world.found(0b111).await;
-        let client = world.client_over(4, 0b111);
-        let locks = async || {
-            sleep(500 * MS).await;
-            let guard = client.lock("r").no_wait().await.unwrap();
-            guard.extend().await.unwrap();
-            guard.release().await.unwrap();
-        };
-        for _ in 0..4 {
-            locks().await;
-        }
-        world.servers[2].lose_all();
-        locks().await;
-        world.accept(0b111).await;
-        for _ in 0..4 {
-            locks().await;
-        }
-        // The vote of the accepted node is needed.
-        world.servers[0].hangs.store(true, Ordering::SeqCst);
-        for _ in 0..4 {
-            locks().await;
-        }
-    });
-}
-
 /// A vote is that of what the node was when it gave it.
 #[test]
 fn n3_a_vote_of_a_stranger_counts_no_more_when_its_connection_has_ended() {
@@ -742,11 +648,15 @@ fn n5_a_copy_of_the_data_of_a_node_has_no_vote() {
     in_world(async |world| {
         world.found(0b111).await;
         world.servers[3].become_a_copy_of(&world.servers[0]);
-        for hangs in [true, false] {
-            world.servers[0].hangs.store(hangs, Ordering::SeqCst);
+        // The node itself answers late, or the third one, which shows that there are two.
+        for late in [0, 1] {
+            world.servers[late].hangs.store(true, Ordering::SeqCst);
             let client = world.client(0b1011);
-            let Err(error) = client.lock("r").no_wait().await else { panic!("{hangs}") };
-            assert!(error.to_string().contains(" id "), "{error}");
+            let asking = tokio::spawn(async move { client.lock("r").no_wait().await.map(drop) });
+            sleep(50 * MS).await;
+            world.servers[late].hangs.store(false, Ordering::SeqCst);
+            let error = asking.await.unwrap().unwrap_err();
+            assert!(error.to_string().contains(" id "), "{late}: {error}");
         }
     });
 }
