@@ -4,9 +4,9 @@ use std::fmt;
 
 /// One command, in the form of a client.
 pub trait Command: Sized + Send + Sync + 'static {
-    /// A command without arguments, and with room for `size` bytes of them.
+    /// A command without arguments.
     #[must_use]
-    fn new(name: &str, size: usize) -> Self;
+    fn new(name: &str) -> Self;
 
     /// Appends an argument.
     #[must_use]
@@ -52,9 +52,8 @@ impl Parts {
 }
 
 impl Command for Parts {
-    fn new(name: &str, size: usize) -> Self {
-        let buffer = Vec::with_capacity(name.len() + size + 8 * LENGTH);
-        Self { buffer }.arg(name)
+    fn new(name: &str) -> Self {
+        Self { buffer: Vec::with_capacity(USUAL_SIZE) }.arg(name)
     }
 
     /// An argument over 4 GiB, which no server takes, is left empty.
@@ -90,6 +89,9 @@ impl fmt::Debug for Parts {
     }
 }
 
+/// The bytes of an acquire, a release or an extension of one name of up to some 60 bytes.
+pub const USUAL_SIZE: usize = 192;
+
 /// Bytes of a part's length.
 const LENGTH: usize = 4;
 
@@ -99,7 +101,7 @@ mod tests {
 
     #[test]
     fn parts_come_back_as_they_were_given() {
-        let command = Parts::new("SET", 0).arg(b"a\0b").arg("").number(0).arg(vec![7; 70_000]);
+        let command = Parts::new("SET").arg(b"a\0b").arg("").number(0).arg(vec![7; 70_000]);
         let parts: Vec<&[u8]> = command.iter().collect();
         assert_eq!(parts[..4], [&b"SET"[..], b"a\0b", b"", b"0"]);
         assert_eq!((parts[4].len(), parts.len()), (70_000, 5));
@@ -109,14 +111,14 @@ mod tests {
     #[test]
     fn digits_are_those_of_the_number() {
         for number in [0, 1, 9, 10, 42, 30_000, 1_000_000_007, u64::MAX] {
-            let command = Parts::new("X", 0).number(number);
+            let command = Parts::new("X").number(number);
             assert_eq!(command.iter().nth(1), Some(number.to_string().as_bytes()));
         }
     }
 
     #[test]
     fn a6_debug_shows_no_argument() {
-        let command = Parts::new("GET", 0).arg("s3cret");
+        let command = Parts::new("GET").arg("s3cret");
         assert_eq!(format!("{command:?}"), "Parts(GET, 1 arguments)");
     }
 }

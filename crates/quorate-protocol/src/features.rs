@@ -167,10 +167,9 @@ pub(crate) enum CompareAndDelete {
 impl CompareAndDelete {
     /// Deletes `key` if it has this value.
     pub(crate) fn command<C: Command>(self, key: &[u8], value: &[u8]) -> C {
-        let size = key.len() + value.len() + 4;
         let command = match self {
-            Self::DelIfEq => C::new("DELIFEQ", size).arg(key),
-            Self::DelEx => C::new("DELEX", size).arg(key).arg("IFEQ"),
+            Self::DelIfEq => C::new("DELIFEQ").arg(key),
+            Self::DelEx => C::new("DELEX").arg(key).arg("IFEQ"),
         };
         command.arg(value)
     }
@@ -178,7 +177,7 @@ impl CompareAndDelete {
 
 /// A section of `INFO`.
 pub(crate) fn info<C: Command>(section: &str) -> C {
-    C::new("INFO", section.len()).arg(section)
+    C::new("INFO").arg(section)
 }
 
 /// The `run_id` in the reply to `INFO server`; `None` if there is none (Q6).

@@ -44,8 +44,8 @@ impl NodeGroup {
         let mut random = [0; 16];
         // Without random bytes no lock has a token either.
         let id = os_random(&mut random).map(|()| u128::from_le_bytes(random));
-        let set = id.map(|id| C::new("SET", 64).arg(ID).arg(format!("{id:032x}")).arg("NX"));
-        let get = |key: &str| C::new("GET", 64).arg(key);
+        let set = id.map(|id| C::new("SET").arg(ID).arg(format!("{id:032x}")).arg("NX"));
+        let get = |key: &str| C::new("GET").arg(key);
         vec![set.unwrap_or_else(|_| get(ID)), get(ID), get(&self.key())]
     }
 
@@ -67,14 +67,11 @@ impl NodeGroup {
 
     /// Replies nil where something else is stored by now.
     fn keep<C: Command>(&self, text: &str, before: &Membership, compares: bool) -> C {
-        let set = || C::new("SET", 128 + text.len()).arg(self.key()).arg(text);
+        let set = || C::new("SET").arg(self.key()).arg(text);
         match &before.stored {
             None => set().arg("NX"),
             Some(stored) if compares => set().arg("IFEQ").arg(stored),
-            Some(stored) => {
-                let keep = KEEP.run::<C>(By::Text, 1, 128 + stored.len() + text.len());
-                keep.arg(self.key()).arg(stored).arg(text)
-            }
+            Some(stored) => KEEP.run::<C>(By::Text, 1).arg(self.key()).arg(stored).arg(text),
         }
     }
 

@@ -73,7 +73,7 @@ type Answers = Vec<Result<Value, BackendError>>;
 
 /// Switches client tracking on. `NOLOOP`: a change by this connection is pushed to others only.
 fn track<C: Command>(no_loop: bool) -> C {
-    let command = C::new("CLIENT", 24).arg("TRACKING").arg("ON");
+    let command = C::new("CLIENT").arg("TRACKING").arg("ON");
     if no_loop { command.arg("NOLOOP") } else { command }
 }
 
@@ -82,7 +82,7 @@ const CLIENT_NAME: &str = "quorate";
 
 /// Names the connection. A server or a user without the command has a connection without a name.
 fn set_name<C: Command>(name: &str) -> C {
-    C::new("CLIENT", 16 + name.len()).arg("SETNAME").arg(name)
+    C::new("CLIENT").arg("SETNAME").arg(name)
 }
 
 impl Purpose {
@@ -134,10 +134,10 @@ fn questions<C: Command>() -> Vec<C> {
     let _ = os_random(&mut random);
     let key = format!("{KEY}:{:016x}", u64::from_le_bytes(random));
     let set = |condition, ttl| {
-        let command = C::new("SET", 64).arg(&key).arg(&key).arg(condition);
+        let command = C::new("SET").arg(&key).arg(&key).arg(condition);
         command.arg("PX").number(ttl)
     };
-    let run = |by| PROBE.run::<C>(by, 1, key.len()).arg(&key);
+    let run = |by| PROBE.run::<C>(by, 1).arg(&key);
     let delete = |how: CompareAndDelete| how.command(key.as_bytes(), key.as_bytes());
     // A proxy, or a server that calls itself Redis 7, may reply nil to the second one, and a nil is
     // a grant (Q4).
@@ -149,7 +149,7 @@ fn questions<C: Command>() -> Vec<C> {
         run(By::Text),
         // A user who may not use the key may not run the other two. A command that he may not run
         // is refused before its key.
-        PROBE.run::<C>(By::Text, 0, key.len()).arg(&key),
+        PROBE.run::<C>(By::Text, 0).arg(&key),
         // `COMMAND LIST` does not say what the user may run.
         delete(CompareAndDelete::DelIfEq),
         delete(CompareAndDelete::DelEx),

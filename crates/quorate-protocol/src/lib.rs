@@ -53,7 +53,7 @@ mod value;
 pub use address::{ConnectError, Scheme, without_secrets};
 pub use batcher::Limits;
 pub use carrier::Carrier;
-pub use command::{Command, Parts, parts};
+pub use command::{Command, Parts, USUAL_SIZE, parts};
 pub use connection::{Connection, Dial, LEAST_LIFE, SILENT, within};
 pub use connections::Connections;
 pub use credentials::{Again, CredentialSource, Credentials};

@@ -23,19 +23,19 @@ mod tests;
 mod together;
 
 use quorate_core::backend::{
-    AcquireOptions, CallReply, CallResult, Claim, Description, Mode, Operation, ReleaseOptions,
-    Reply, Vote,
+    AcquireOptions, CallReply, CallResult, Description, Mode, Operation, ReleaseOptions, Reply,
+    Vote,
 };
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::command::Command;
 use crate::error_reply::error_of_reply;
 use crate::features::{self, Features};
-use crate::script::{By, Keys as _, Script, script, size_of};
+use crate::script::{By, Script, script};
 use crate::value::Value;
 
 pub(crate) use look::pushed_keys;
-use queue::{AskedQueues, watched_key};
+use queue::watched_key;
 pub(crate) use together::{command as together, sharing, size as size_together};
 
 /// How a command asks, which decides what its reply means.
@@ -137,7 +137,7 @@ pub(crate) fn first<C: Command>(operation: &Operation, features: &Features) -> S
         Operation::Release(claim, options)
             if options.raise_to.is_none() && claim.mode() == Mode::Exclusive =>
         {
-            let asks = features.scripts.is_ok() && queue::asked(operation, features).is_some();
+            let asks = features.scripts.is_ok() && !queue::asked(operation, features).is_empty();
             match (claim.keys(), features.compare_and_delete) {
                 ([key], Some(how)) if !asks => {
                     let command = how.command(key.as_bytes(), claim.token().as_bytes());
@@ -148,7 +148,7 @@ pub(crate) fn first<C: Command>(operation: &Operation, features: &Features) -> S
         }
         Operation::Watch { .. } => {
             let key = watched_key(operation).unwrap_or_default();
-            Step::Send(C::new("GET", key.len()).arg(key), Form::Plain)
+            Step::Send(C::new("GET").arg(key), Form::Plain)
         }
         Operation::Look(_) if !features.tracks => {
             not_sent(&BackendError::unsupported("the connection has no client tracking"))
@@ -289,7 +289,7 @@ fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Ste
         {
             return not_sent(&BackendError::unsupported("readers have no numbers"));
         }
-        Operation::Acquire(claim, options) => acquire_script::command(by, claim, options, asked),
+        Operation::Acquire(claim, options) => acquire_script::command(by, claim, options, &asked),
         Operation::Extend(claim, _) => {
             let script = match claim.mode() {
                 Mode::Exclusive => &EXTEND,
@@ -299,15 +299,23 @@ fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Ste
             script.of_claim::<C>(by, claim).number(claim.ttl().as_millis())
         }
         Operation::Look(claim) => EXTEND.of_claim::<C>(by, claim).arg(NO_TTL),
-        Operation::Raise(claim, number) => fence::raise(by, claim, *number),
-        Operation::Release(claim, options) => match (claim.mode(), options.raise_to) {
-            (_, Some(number)) => fence::release(by, claim, number, asked),
-            (Mode::Exclusive, None) => match asked {
-                None => RELEASE.of_claim(by, claim),
-                Some(asked) => release_asking(by, claim, asked),
-            },
-            (Mode::Shared, None) => shared::RELEASE.of_claim(by, claim),
-        },
+        Operation::Raise(claim, number) => {
+            let counters = fence::counters(claim);
+            fence::RAISE.about(by, claim, &counters, &[], |command: C| command.number(number.get()))
+        }
+        Operation::Release(claim, ReleaseOptions { raise_to: Some(number), .. }) => {
+            let script = if asked.is_empty() { &fence::RELEASE } else { &fence::RELEASE_ASKING };
+            let counters = fence::counters(claim);
+            script.about(by, claim, &counters, &asked, |command: C| command.number(number.get()))
+        }
+        Operation::Release(claim, _) => {
+            let script = match claim.mode() {
+                Mode::Exclusive if asked.is_empty() => &RELEASE,
+                Mode::Exclusive => &RELEASE_ASKING,
+                Mode::Shared => &shared::RELEASE,
+            };
+            script.about(by, claim, &[], &asked, |command| command)
+        }
         Operation::Refresh { key, entry, locks, choice } => {
             queue::refresh(by, key, entry, locks, *choice)
         }
@@ -317,14 +325,7 @@ fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Ste
         Operation::Describe => describe::command(by),
         _ => return not_sent(&BackendError::unsupported("this node does not know the operation")),
     };
-    Step::Send(command, if asked.is_some() { Form::Asking(by) } else { Form::Script(by) })
-}
-
-fn release_asking<C: Command>(by: By, claim: &Claim, asked: AskedQueues<'_>) -> C {
-    let (keys, token) = (claim.keys(), claim.token().as_bytes());
-    let size = size_of(keys) + token.len() + asked.size() + 16;
-    let command = RELEASE_ASKING.run::<C>(by, keys.len() + asked.count(), size).keys(keys);
-    asked.append(command).arg(token).number(keys.len() as u64)
+    Step::Send(command, if asked.is_empty() { Form::Script(by) } else { Form::Asking(by) })
 }
 
 fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features) -> CallResult {

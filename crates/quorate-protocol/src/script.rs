@@ -39,24 +39,41 @@ impl Script {
         Self { text, sha1: OnceLock::new() }
     }
 
-    /// The command without its keys and arguments. `size`: the bytes of those.
-    pub(crate) fn run<C: Command>(&self, by: By, keys: usize, size: usize) -> C {
+    /// The command without its keys and arguments.
+    pub(crate) fn run<C: Command>(&self, by: By, keys: usize) -> C {
         let (name, script) = match by {
             By::Sha => ("EVALSHA", self.sha1()),
             By::Text => ("EVAL", self.text),
         };
-        C::new(name, script.len() + size + 4).arg(script).number(keys as u64)
+        C::new(name).arg(script).number(keys as u64)
     }
 
     /// The command with the keys and the token of a claim.
     pub(crate) fn of_claim<C: Command>(&self, by: By, claim: &Claim) -> C {
-        let (keys, token) = (claim.keys(), claim.token().as_bytes());
-        self.run::<C>(by, keys.len(), size_of(keys) + token.len() + 16).keys(keys).arg(token)
+        self.about(by, claim, &[], &[], |command| command)
+    }
+
+    /// The same with the keys `others`, and with these arguments behind the token. If it asks about
+    /// wait queues, their keys are the last ones, and the number of its own keys is the last
+    /// argument.
+    pub(crate) fn about<C: Command>(
+        &self,
+        by: By,
+        claim: &Claim,
+        others: &[Vec<u8>],
+        asked: &[Vec<u8>],
+        arguments: impl FnOnce(C) -> C,
+    ) -> C {
+        let own = claim.keys().len() + others.len();
+        let command = self.run::<C>(by, own + asked.len()).keys(claim.keys());
+        let command = others.iter().chain(asked).fold(command, C::arg);
+        let command = arguments(command.arg(claim.token().as_bytes()));
+        if asked.is_empty() { command } else { command.number(own as u64) }
     }
 
     /// The command that loads the script.
     pub(crate) fn load<C: Command>(&self) -> C {
-        C::new("SCRIPT", self.text.len() + 4).arg("LOAD").arg(self.text)
+        C::new("SCRIPT").arg("LOAD").arg(self.text)
     }
 
     fn sha1(&self) -> &str {
@@ -78,8 +95,3 @@ pub(crate) trait Keys: Command {
 }
 
 impl<C: Command> Keys for C {}
-
-/// The bytes of keys in a command.
-pub(crate) fn size_of(keys: &[Key]) -> usize {
-    keys.iter().map(|key| key.as_bytes().len() + 4).sum()
-}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Command, Connection, Push, Value};
+use quorate_protocol::{Command, Connection, Push, USUAL_SIZE, Value};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, PushInfo, PushKind};
 
@@ -61,8 +61,8 @@ pub struct Packed {
 }
 
 impl Command for Packed {
-    fn new(name: &str, size: usize) -> Self {
-        Self { command: Cmd::with_capacity(8, name.len() + size), size: 0 }.arg(name)
+    fn new(name: &str) -> Self {
+        Self { command: Cmd::with_capacity(8, USUAL_SIZE), size: 0 }.arg(name)
     }
 
     fn arg(mut self, part: impl AsRef<[u8]>) -> Self {

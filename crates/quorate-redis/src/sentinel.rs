@@ -115,7 +115,7 @@ impl Group {
 
     async fn ask(&self, sentinel: &Server, limit: Duration) -> Result<(String, u16), BackendError> {
         let connection = sentinel.open(sentinel.info().await?, limit, drop).await?;
-        let command = Packed::new("SENTINEL", 40 + self.name.len());
+        let command = Packed::new("SENTINEL");
         let command = command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let nonsense = || BackendError::new(BackendErrorKind::Protocol, "the reply is no address");
         match connection.ask(command).await? {
@@ -138,7 +138,7 @@ impl Group {
 
 /// Refuses a server that is no primary: a sentinel may not have heard of the failover yet.
 pub(crate) async fn check_role(connection: &RedisConnection) -> Result<(), BackendError> {
-    match connection.ask(Packed::new("ROLE", 0)).await? {
+    match connection.ask(Packed::new("ROLE")).await? {
         Value::List(parts) if parts.first().is_some_and(|role| is_text(role, b"master")) => Ok(()),
         _ => {
             let text = "the server that the sentinels name is no primary";

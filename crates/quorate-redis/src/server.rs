@@ -127,8 +127,7 @@ impl Server {
             Err(error) => return Err(of_connect(&error)),
         };
         if self.database != 0 {
-            let database = self.database.to_string();
-            connection.ask(Packed::new("SELECT", database.len()).arg(database)).await?;
+            connection.ask(Packed::new("SELECT").arg(self.database.to_string())).await?;
         }
         Ok(connection)
     }

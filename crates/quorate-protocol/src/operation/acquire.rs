@@ -18,7 +18,7 @@ pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "acquire")
 pub(super) fn set<C: Command>(claim: &Claim, names_holder: bool) -> C {
     let (token, ttl) = (claim.token().as_bytes(), claim.ttl().as_millis());
     let key = claim.keys().first().map_or(&[][..], |key| key.as_bytes());
-    let command = C::new("SET", key.len() + token.len() + 24);
+    let command = C::new("SET");
     let command = command.arg(key).arg(token).arg("NX").arg("PX").number(ttl);
     if names_holder { command.arg("GET") } else { command }
 }
@@ -36,7 +36,7 @@ pub(super) fn reply_of_set_get(claim: &Claim, reply: &Value) -> Result<Reply, Ba
 /// Reads who holds the key of a claim, on a server whose `SET` does not say it.
 pub(super) fn holder<C: Command>(claim: &Claim) -> C {
     let key = claim.keys().first().map_or(&[][..], |key| key.as_bytes());
-    C::new("GET", key.len()).arg(key)
+    C::new("GET").arg(key)
 }
 
 /// A refusal, with the holder if the reply to that is its value.

@@ -35,13 +35,13 @@ const SEVERAL_SLOTS: Capabilities =
 
 /// Reads all with one script.
 pub(super) fn command<C: Command>(by: By) -> C {
-    DESCRIBE.run::<C>(by, 2, QUARANTINE.len() + EPOCH.len()).arg(QUARANTINE).arg(EPOCH)
+    DESCRIBE.run::<C>(by, 2).arg(QUARANTINE).arg(EPOCH)
 }
 
 /// When the log is written to the disk: `appendfsync` and `no-appendfsync-on-rewrite`, by a
 /// pattern, since several names need Redis 7.
 pub(super) fn fsync<C: Command>() -> C {
-    C::new("CONFIG", 16).arg("GET").arg("*appendfsync*")
+    C::new("CONFIG").arg("GET").arg("*appendfsync*")
 }
 
 /// The reply to that; `None` if the user may not ask. Where the log may wait for a rewrite,
@@ -67,7 +67,7 @@ pub(super) fn of_fsync(reply: &Value) -> Option<Arc<str>> {
 
 /// `INFO` alone.
 pub(super) fn info<C: Command>() -> C {
-    C::new("INFO", 0)
+    C::new("INFO")
 }
 
 /// What the script replies; `None` if it could not run `INFO`.

@@ -13,20 +13,19 @@ use quorate_core::resource::Key;
 use quorate_core::{BackendError, FencingToken};
 
 use super::acquire::held_by;
-use super::queue::AskedQueues;
-use crate::command::Command;
-use crate::script::{By, Keys as _, Script, script, size_of};
+use crate::script::{Script, script};
 use crate::value::Value;
 
 /// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or
 /// in a list the value at a key that is held.
 pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "fence_acquire");
 
-/// `KEYS` as [`ACQUIRE`]; `ARGV` token, number.
+/// Raises the number of all keys, if they are ours and none is higher. `KEYS` as [`ACQUIRE`];
+/// `ARGV` token, number.
 pub(super) static RAISE: Script = script!("has_readers", "held_at", "fence_raise");
 
-/// `KEYS` as [`ACQUIRE`]; `ARGV` token, number. A counter that cannot be raised does not keep the
-/// lock.
+/// Deletes the keys that are ours and raises their numbers. `KEYS` as [`ACQUIRE`]; `ARGV` token,
+/// number. A counter that cannot be raised does not keep the lock.
 pub(super) static RELEASE: Script = script!("is_freed", "fence_release");
 
 /// The same, and [looks into queues](super::queue::asked).
@@ -35,23 +34,6 @@ pub(super) static RELEASE_ASKING: Script =
 
 /// How many counters a node keeps. All clients must count alike, so it never changes.
 const COUNTERS: u32 = 1024;
-
-/// Raises the number of all keys, if they are ours and none is higher.
-pub(super) fn raise<C: Command>(by: By, claim: &Claim, number: FencingToken) -> C {
-    of_claim::<C>(&RAISE, by, claim, None).number(number.get())
-}
-
-/// Deletes the keys that are ours and raises their numbers.
-pub(super) fn release<C: Command>(
-    by: By,
-    claim: &Claim,
-    number: FencingToken,
-    asked: Option<AskedQueues<'_>>,
-) -> C {
-    let script = if asked.is_some() { &RELEASE_ASKING } else { &RELEASE };
-    let command = of_claim::<C>(script, by, claim, asked).number(number.get());
-    if asked.is_some() { command.number(2 * claim.keys().len() as u64) } else { command }
-}
 
 /// What an acquire with a hint replies.
 pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
@@ -65,33 +47,10 @@ pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
     }
 }
 
-/// A script with the keys of a claim, their counters, the queues that are asked about, and the
-/// token.
-fn of_claim<C: Command>(
-    script: &Script,
-    by: By,
-    claim: &Claim,
-    asked: Option<AskedQueues<'_>>,
-) -> C {
-    let keys = claim.keys();
-    let (count, more) = asked.map_or((0, 0), |asked| (asked.count(), asked.size()));
-    let size = size_of(keys) + keys.len() * COUNTER_SIZE + more + 128;
-    let command = script.run::<C>(by, 2 * keys.len() + count, size).keys(keys);
-    let command = with_counters(command, claim);
-    let command = match asked {
-        Some(asked) => asked.append(command),
-        None => command,
-    };
-    command.arg(claim.token().as_bytes())
+/// The counter of each key of a claim.
+pub(super) fn counters(claim: &Claim) -> Vec<Vec<u8>> {
+    claim.keys().iter().map(counter).collect()
 }
-
-/// Appends the counter of each key of a claim.
-pub(super) fn with_counters<C: Command>(command: C, claim: &Claim) -> C {
-    claim.keys().iter().map(counter).fold(command, C::arg)
-}
-
-/// About the bytes of a counter's name in a command.
-pub(super) const COUNTER_SIZE: usize = 24;
 
 /// The key of the number of `key`, by FNV-1a.
 fn counter(key: &Key) -> Vec<u8> {

@@ -34,8 +34,7 @@ pub(super) static REVOKE_WHEN_FULL: Script =
 
 /// Reads what is at a key.
 pub(super) fn inspect<C: Command>(by: By, key: &Key) -> C {
-    let key = key.as_bytes();
-    INSPECT.run::<C>(by, 1, key.len()).arg(key)
+    INSPECT.run::<C>(by, 1).arg(key.as_bytes())
 }
 
 /// Takes a key away from its holder. If no holder is meant, it is only read.
@@ -49,11 +48,9 @@ pub(super) fn revoke<C: Command>(by: By, key: &Key, how: &Revoke, when_full: boo
         Leaves::Mark(label) => format!("revoked: {}", label.as_str()).into_bytes().into(),
         Leaves::Nothing => (&[][..]).into(),
     };
-    let (key, of) = (key.as_bytes(), of.unwrap_or_default());
-    let size = of.iter().map(|holder| holder.value().len() + 4).sum::<usize>();
     let script = if when_full { &REVOKE_WHEN_FULL } else { &REVOKE };
-    let command = script.run::<C>(by, 1, key.len() + value.len() + size).arg(key).arg(value);
-    of.iter().fold(command, |command, holder| command.arg(holder.value()))
+    let command = script.run::<C>(by, 1).arg(key.as_bytes()).arg(value);
+    of.unwrap_or_default().iter().fold(command, |command, holder| command.arg(holder.value()))
 }
 
 /// What a script found.

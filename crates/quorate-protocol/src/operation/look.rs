@@ -16,7 +16,7 @@ use crate::value::Value;
 /// Reads the only key of a claim, which makes the server push its next change. Several keys:
 /// `EXTEND`.
 pub(super) fn command<C: Command>(key: &Key) -> C {
-    C::new("GET", key.as_bytes().len()).arg(key.as_bytes())
+    C::new("GET").arg(key.as_bytes())
 }
 
 /// The keys whose next change is pushed to an operation, with client tracking.

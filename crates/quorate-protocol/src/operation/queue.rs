@@ -17,7 +17,7 @@ use quorate_core::resource::Key;
 
 use crate::command::Command;
 use crate::features::Features;
-use crate::script::{By, Keys as _, Script, script, size_of};
+use crate::script::{By, Keys as _, Script, script};
 use crate::value::Value;
 
 /// `KEYS` waiters, seen, the entry's key, the lock's keys; `ARGV` the entry, and `any` if one of
@@ -38,20 +38,12 @@ pub(super) static REFRESH: Script = script!("queue_refresh");
 /// `KEYS` waiters, seen, the entries' keys; `ARGV` the entries. Returns whether an entry is left.
 pub(super) static LEAVE: Script = script!("queue_leave");
 
-/// The wait queues that a call asks about.
+/// The keys of the wait queues that an operation asks about, if it asks and the user may.
 ///
-/// Their keys stand behind those of its script, and the number of its own keys behind its
-/// arguments. The script returns a list: the number of the first queue in which others wait, or 0,
-/// and its own reply.
-#[derive(Clone, Copy)]
-pub(super) struct AskedQueues<'a> {
-    keys: &'a [Key],
-    /// The key of each queue that is looked at.
-    what: &'static [u8],
-}
-
-/// What an operation asks about, if it asks and the user may.
-pub(super) fn asked<'a>(operation: &'a Operation, features: &Features) -> Option<AskedQueues<'a>> {
+/// They stand behind those of its script, and the number of its own keys behind its arguments. The
+/// script returns a list: the number of the first queue in which others wait, or 0, and its own
+/// reply.
+pub(super) fn asked(operation: &Operation, features: &Features) -> Vec<Vec<u8>> {
     let (keys, what): (&[Key], &[u8]) = match operation {
         Operation::Release(claim, ReleaseOptions { asks: Some(keys), .. })
             if claim.mode() == Mode::Exclusive =>
@@ -63,25 +55,10 @@ pub(super) fn asked<'a>(operation: &'a Operation, features: &Features) -> Option
         {
             (claim.keys(), b"seen")
         }
-        _ => return None,
+        _ => return Vec::new(),
     };
-    features.may_ask.then_some(AskedQueues { keys, what })
-}
-
-impl AskedQueues<'_> {
-    pub(super) const fn count(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// About their bytes in a command.
-    pub(super) fn size(&self) -> usize {
-        size_of(self.keys) + self.keys.len() * 16 + 8
-    }
-
-    /// Appends them.
-    pub(super) fn append<C: Command>(&self, command: C) -> C {
-        self.keys.iter().fold(command, |command, key| command.beside(key, self.what))
-    }
+    let keys = keys.iter().filter(|_| features.may_ask);
+    keys.map(|key| beside(key, what)).collect()
 }
 
 /// What a script that asks returns: what it says of others that wait, and its own reply.
@@ -110,12 +87,11 @@ pub(super) fn refresh<C: Command>(
     locks: &[Key],
     choice: Choice,
 ) -> C {
-    let size = 3 * (key.as_bytes().len() + 16) + 2 * entry.as_bytes().len() + size_of(locks);
     let command = REFRESH
-        .run::<C>(by, 3 + locks.len(), size)
-        .beside(key, b"waiters")
-        .beside(key, b"seen")
-        .beside(key, entry.as_bytes())
+        .run::<C>(by, 3 + locks.len())
+        .arg(beside(key, b"waiters"))
+        .arg(beside(key, b"seen"))
+        .arg(beside(key, entry.as_bytes()))
         .keys(locks)
         .arg(entry.as_bytes());
     if choice == Choice::Any { command.arg(b"any") } else { command }
@@ -124,21 +100,16 @@ pub(super) fn refresh<C: Command>(
 /// Removes entries.
 pub(super) fn leave<C: Command>(by: By, key: &Key, entry: &Entry, also: Option<&Entry>) -> C {
     let entries = || [Some(entry), also].into_iter().flatten().map(Entry::as_bytes);
-    let size = 4 * (key.as_bytes().len() + 16) + 2 * entries().map(<[u8]>::len).sum::<usize>();
-    let command = LEAVE
-        .run::<C>(by, 2 + entries().count(), size)
-        .beside(key, b"waiters")
-        .beside(key, b"seen");
-    let command = entries().fold(command, |command, entry| command.beside(key, entry));
+    let command = LEAVE.run::<C>(by, 2 + entries().count());
+    let command = command.arg(beside(key, b"waiters")).arg(beside(key, b"seen"));
+    let command = entries().map(|entry| beside(key, entry)).fold(command, C::arg);
     entries().fold(command, C::arg)
 }
 
 /// The key that a watch is about: that of the lock, or of an entry.
 pub(crate) fn watched_key(operation: &Operation) -> Option<Vec<u8>> {
     match operation {
-        Operation::Watch { key, entry: Some(entry) } => {
-            Some([key.as_bytes(), BESIDE, entry.as_bytes()].concat())
-        }
+        Operation::Watch { key, entry: Some(entry) } => Some(beside(key, entry.as_bytes())),
         Operation::Watch { key, entry: None } => Some(key.as_bytes().to_vec()),
         _ => None,
     }
@@ -189,15 +160,7 @@ fn parse(reply: &Value, locks: usize, choice: Choice) -> Option<Refreshed> {
     })
 }
 
-/// Arguments that are keys of a queue.
-trait Beside: Command {
-    /// Appends the name of a key of the queue before `key`.
-    fn beside(self, key: &Key, what: &[u8]) -> Self {
-        self.arg([key.as_bytes(), BESIDE, what].concat())
-    }
+/// The name of a key of the queue before `key`.
+fn beside(key: &Key, what: &[u8]) -> Vec<u8> {
+    [key.as_bytes(), b":quorate:", what].concat()
 }
-
-impl<C: Command> Beside for C {}
-
-/// Between a lock's key and the rest of its helper keys.
-const BESIDE: &[u8] = b":quorate:";

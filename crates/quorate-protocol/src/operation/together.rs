@@ -9,7 +9,7 @@ use quorate_core::backend::Operation;
 
 use crate::command::Command;
 use crate::features::Features;
-use crate::script::{By, Keys as _, Script, script, size_of};
+use crate::script::{By, Keys as _, Script, script};
 
 /// As `RELEASE` for each claim. `ARGV` of each: token, number of keys. Returns a list.
 pub(super) static RELEASE: Script = script!("is_freed", "release_many");
@@ -33,7 +33,8 @@ pub(crate) fn sharing(operation: &Operation, features: &Features) -> bool {
 
 /// About as many bytes as an operation adds to a script.
 pub(crate) fn size(operation: &Operation) -> usize {
-    operation.claim().map_or(0, |claim| size_of(claim.keys()) + claim.token().as_bytes().len() + 32)
+    let bytes = operation.keys().map(|key| key.as_bytes().len() + 4).sum::<usize>();
+    bytes + operation.claim().map_or(0, |claim| claim.token().as_bytes().len() + 32)
 }
 
 /// One command for operations of one kind, each of which is [`sharing`].
@@ -46,7 +47,7 @@ pub(crate) fn command<'a, C: Command>(
     let keys = claims.clone().map(|claim| claim.keys().len()).sum();
     let extends = operations.clone().any(|operation| matches!(operation, Operation::Extend(..)));
     let script = if extends { &EXTEND } else { &RELEASE };
-    let command = script.run::<C>(by, keys, operations.map(size).sum());
+    let command = script.run::<C>(by, keys);
     let command = claims.clone().fold(command, |command, claim| command.keys(claim.keys()));
     claims.fold(command, |command, claim| {
         let command = command.arg(claim.token().as_bytes()).number(claim.keys().len() as u64);
