@@ -6,7 +6,8 @@ use std::time::Duration;
 use fred::types::config::Config;
 use quorate_core::runtime::TokioRuntime;
 use quorate_protocol::{
-    Again, ConnectError, Connections, CredentialSource, Credentials, Limits, NodeGroup, RedisNode,
+    ConnectError, Connections, CredentialSource, Credentials, NodeGroup, RedisNode, Settings,
+    Source,
 };
 use tokio::runtime::Handle;
 
@@ -49,12 +50,8 @@ pub fn builder() -> Builder {
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder makes no nodes until `connect` or `build`"]
 pub struct Builder {
-    limits: Limits,
-    /// Where connections live; `None` is where the nodes are made.
-    runtime: Option<TokioRuntime>,
+    settings: Settings<FredDial>,
     credentials: Option<CredentialSource>,
-    group: Option<NodeGroup>,
-    again: Option<Again<FredDial>>,
 }
 
 impl Builder {
@@ -63,7 +60,7 @@ impl Builder {
     /// 1 s by default. The kernel sends a lost request to connect again after a second, so a longer
     /// attempt has little advantage over a new one.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.limits.connect = timeout;
+        self.settings.limits.connect = timeout;
         self
     }
 
@@ -73,7 +70,7 @@ impl Builder {
     /// over another connection. A node that is stopped for longer, or busy with a script, loses its
     /// connections.
     pub const fn reply_limit(mut self, limit: Duration) -> Self {
-        self.limits.reply = limit;
+        self.settings.limits.reply = limit;
         self
     }
 
@@ -109,7 +106,7 @@ impl Builder {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.credentials = Some(CredentialSource::new(ask));
+        self.credentials = Some(CredentialSource::of_logins(ask));
         self
     }
 
@@ -141,7 +138,7 @@ impl Builder {
     where
         F: Future<Output = Option<FredDial>> + Send + 'static,
     {
-        self.again = Some(Again::new(ask));
+        self.settings.again = Some(Source::new(ask));
         self
     }
 
@@ -156,7 +153,7 @@ impl Builder {
     /// Locks have the nodes keep a list once each of them was reached. What is not noticed stands
     /// on the page *Running the nodes* of the guide.
     pub fn group(mut self, name: impl Into<String>) -> Self {
-        self.group = Some(NodeGroup::new(name.into(), false));
+        self.settings.group = Some(NodeGroup::new(name.into(), false));
         self
     }
 
@@ -164,7 +161,7 @@ impl Builder {
     /// they were. For an operator that has looked: until all other clients have the same list, two
     /// may hold one lock.
     pub fn new_group(mut self, name: impl Into<String>) -> Self {
-        self.group = Some(NodeGroup::new(name.into(), true));
+        self.settings.group = Some(NodeGroup::new(name.into(), true));
         self
     }
 
@@ -174,7 +171,7 @@ impl Builder {
     /// the workers of actix-web share. A lock and its release by one task take 1.6 to 1.8 times as
     /// long there; with many tasks there are 0.8 to 1.1 times as many a second.
     pub fn own_thread(mut self) -> Self {
-        self.runtime = Some(TokioRuntime::on_helper_thread());
+        self.settings.runtime = Some(TokioRuntime::on_helper_thread());
         self
     }
 
@@ -182,7 +179,7 @@ impl Builder {
     ///
     /// By default it is the one in which the nodes are made; see [Runtimes](crate#runtimes).
     pub fn tokio(mut self, runtime: Handle) -> Self {
-        self.runtime = Some(TokioRuntime::of(runtime));
+        self.settings.runtime = Some(TokioRuntime::of(runtime));
         self
     }
 
@@ -209,14 +206,10 @@ impl Builder {
     }
 
     fn node(&self, dial: FredDial) -> FredNode {
-        let runtime = self.runtime.clone().unwrap_or_default();
-        let mut dial = match &self.credentials {
+        let dial = match &self.credentials {
             Some(source) => dial.with_credentials(source.clone()),
             None => dial,
         };
-        dial.again = self.again.as_ref().map(Again::of_node);
-        dial.limit = self.limits.connect;
-        dial.clients.clone_from(&self.group);
-        FredNode::new(dial, runtime, self.limits)
+        FredNode::new(dial, &self.settings)
     }
 }

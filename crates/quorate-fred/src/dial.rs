@@ -11,9 +11,7 @@ use fred::types::config::{
     Blocking, Config, ConnectionConfig, Server, ServerConfig, TcpConfig, UnresponsiveConfig,
 };
 use quorate_core::BackendError;
-use quorate_protocol::{
-    Again, ConnectError, CredentialSource, Dial, Host, Limits, NodeGroup, Push, lacks_resp3,
-};
+use quorate_protocol::{ConnectError, CredentialSource, Dial, Host, Push, lacks_resp3};
 use socket2::TcpKeepalive;
 
 use crate::address::{lacks_password, name_of, parse};
@@ -25,12 +23,6 @@ pub struct FredDial {
     name: String,
     config: Config,
     credentials: Option<CredentialSource>,
-    /// Of a connect, of which each address of a name has its part.
-    pub(crate) limit: Duration,
-    /// The group of clients that must have the same nodes.
-    pub(crate) clients: Option<NodeGroup>,
-    /// What is asked when the login or a certificate is refused.
-    pub(crate) again: Option<Again<Self>>,
 }
 
 impl FredDial {
@@ -41,7 +33,7 @@ impl FredDial {
     /// [`ConnectError`] names the address, without its password.
     pub fn at(address: &str) -> Result<Self, ConnectError> {
         let config = parse(address)?;
-        Ok(Self::of(name_of(&config)?, config))
+        Ok(Self { name: name_of(&config)?, config, credentials: None })
     }
 
     /// The node of a configuration of fred: for TLS settings, say, or a credential provider.
@@ -59,12 +51,7 @@ impl FredDial {
         if lacks_password(&config) {
             return Err(ConnectError::no_password(&name));
         }
-        Ok(Self::of(name, config))
-    }
-
-    fn of(name: String, config: Config) -> Self {
-        let limit = Limits::default().connect;
-        Self { name, config, credentials: None, limit, clients: None, again: None }
+        Ok(Self { name, config, credentials: None })
     }
 
     /// What errors and events call the node: its address without secrets.
@@ -83,7 +70,7 @@ impl FredDial {
     async fn config(&self) -> Result<Config, BackendError> {
         let mut config = self.config.clone();
         if let Some(source) = &self.credentials {
-            let login = source.credentials(&self.name).await?;
+            let login = source.ask(&self.name).await?;
             config.username = login.user().map(str::to_owned);
             config.password = Some(login.password().to_owned());
         }
@@ -92,8 +79,8 @@ impl FredDial {
 
     /// A connection to the first address of the host where that works.
     async fn connect_to(
-        &self,
         config: Config,
+        limit: Duration,
         push: Arc<impl Fn(Push) + Send + Sync + 'static>,
     ) -> Result<FredConnection, BackendError> {
         let ServerConfig::Centralized { server } = &config.server else {
@@ -101,7 +88,7 @@ impl FredDial {
         };
         let host = Host::new(&server.host, server.port, config.uses_tls());
         let open = |address| Self::open_either(at(&config, server, address), Arc::clone(&push));
-        host.connect(self.limit, open).await
+        host.connect(limit, open).await
     }
 
     /// A connection over RESP3, or over RESP2 where the server has no other.
@@ -150,25 +137,12 @@ impl Dial for FredDial {
         false
     }
 
-    async fn ask_again(&self) -> bool {
-        match &self.again {
-            Some(again) => again.ask(&self.name).await,
-            None => false,
-        }
-    }
-
     async fn connect(
         &self,
+        limit: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<FredConnection, BackendError> {
-        let latest = self.again.as_ref().and_then(Again::latest);
-        let latest = latest.map(|dial| Self { limit: self.limit, ..dial });
-        let dial = latest.as_ref().unwrap_or(self);
-        dial.connect_to(dial.config().await?, Arc::new(push)).await
-    }
-
-    fn group(&self) -> Option<&NodeGroup> {
-        self.clients.as_ref()
+        Self::connect_to(self.config().await?, limit, Arc::new(push)).await
     }
 }
 

@@ -41,7 +41,6 @@ mod serving;
 mod shared;
 mod sharing;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -50,7 +49,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use quorate_core::backend::{Call, NotSent};
-use quorate_core::runtime::{Runtime, TokioRuntime};
+use quorate_core::runtime::Runtime;
 use quorate_core::{BackendError, BackendErrorKind};
 use tokio::task::unconstrained;
 use tokio::time::sleep;
@@ -62,7 +61,8 @@ use crate::value::Push;
 use self::serving::Serving;
 use self::shared::Shared;
 
-pub use self::shared::Limits;
+pub(crate) use self::shared::Way;
+pub use self::shared::{Limits, Settings};
 
 /// Carries calls over one connection at a time, in order, and connects again when it has ended.
 ///
@@ -72,25 +72,24 @@ pub(crate) struct Batcher<D: Dial> {
 }
 
 impl<D: Dial> Batcher<D> {
-    /// A batcher without a connection: the first call makes one, in `runtime`.
-    pub(crate) fn new(
-        dial: Arc<D>,
-        runtime: TokioRuntime,
-        purpose: Purpose,
-        limits: Limits,
-    ) -> Self {
+    /// A batcher without a connection: the first call makes one.
+    pub(crate) fn new(way: Arc<Way<D>>, purpose: Purpose, settings: &Settings<D>) -> Self {
+        let limits = settings.limits;
         let limits = Limits { reply: limits.reply.min(FAR), ..limits };
+        let (runtime, group) = (settings.runtime.clone(), settings.group.clone());
+        let runtime = runtime.unwrap_or_default();
         let (tracking, queue, has_connected) = Default::default();
-        let shared = Shared { dial, runtime, purpose, limits, tracking, queue, has_connected };
+        let shared =
+            Shared { way, runtime, purpose, limits, group, tracking, queue, has_connected };
         Self { shared: Arc::new(shared) }
     }
 
-    pub(crate) fn name(&self) -> Cow<'_, str> {
-        self.shared.dial.name()
+    pub(crate) fn name(&self) -> &str {
+        &self.shared.way.name
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        self.shared.limits
+    pub(crate) fn connect_limit(&self) -> Duration {
+        self.shared.limits.connect
     }
 
     /// Queues a call.

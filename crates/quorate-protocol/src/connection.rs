@@ -9,7 +9,6 @@ use quorate_core::{BackendError, BackendErrorKind};
 use tokio::time::timeout;
 
 use crate::command::Command;
-use crate::group::NodeGroup;
 use crate::value::{Push, Value, no_reply, read};
 
 /// How long no reply has come when [`Dial::has_moved`] is asked, and between two questions.
@@ -33,7 +32,8 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
         true
     }
 
-    /// Makes a connection, once: a failure is reported and not retried here.
+    /// Makes a connection, once: a failure is reported and not retried here. It may take `limit`,
+    /// of which each address of a host name has its part.
     ///
     /// It selects the database, logs in, and uses RESP3 where the server has it. `push` is called
     /// with each invalidation message and at the end of the connection. On RESP2 it is never
@@ -49,23 +49,9 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// Dropping the future ends the attempt.
     fn connect(
         &self,
+        limit: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> impl Future<Output = Result<Self::Connection, BackendError>> + Send;
-
-    /// Asks how to connect from now on, after the node has refused the login or a certificate.
-    /// Whether that is another way than before: then the next [`connect`](Self::connect) takes it.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time.
-    fn ask_again(&self) -> impl Future<Output = bool> + Send {
-        ready(false)
-    }
-
-    /// The group of clients that must have the same nodes, if the node is of one.
-    fn group(&self) -> Option<&NodeGroup> {
-        None
-    }
 
     /// Whether the node can become another server, as the primary of a group. Then
     /// [`has_moved`](Self::has_moved) is asked while a connection is silent.
@@ -73,12 +59,17 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether the node is another server by now than the one that `connection` leads to.
+    /// Whether the node is another server by now than the one that `connection` leads to. A connect
+    /// may take `limit`.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped at any time.
-    fn has_moved(&self, _: &Self::Connection) -> impl Future<Output = bool> + Send {
+    fn has_moved(
+        &self,
+        _: &Self::Connection,
+        _limit: Duration,
+    ) -> impl Future<Output = bool> + Send {
         ready(false)
     }
 }

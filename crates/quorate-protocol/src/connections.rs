@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::backend::{Call, Capabilities, NotSent, Operation};
-use quorate_core::runtime::TokioRuntime;
 
-use crate::batcher::{Batcher, Limits};
+use crate::batcher::{Batcher, Settings, Way};
 use crate::carrier::Carrier;
 use crate::connection::Dial;
 use crate::handshake::Purpose;
@@ -22,9 +21,9 @@ pub struct Connections<D: Dial> {
 }
 
 impl<D: Dial> Connections<D> {
-    pub(crate) fn new(dial: D, runtime: TokioRuntime, limits: Limits) -> Self {
-        let dial = Arc::new(dial);
-        let batcher = |purpose| Batcher::new(Arc::clone(&dial), runtime.clone(), purpose, limits);
+    pub(crate) fn new(dial: D, settings: &Settings<D>) -> Self {
+        let way = Arc::new(Way::new(dial, settings.again.clone()));
+        let batcher = |purpose| Batcher::new(Arc::clone(&way), purpose, settings);
         Self { both: Arc::new((batcher(Purpose::Commands), batcher(Purpose::Watches))) }
     }
 }
@@ -37,7 +36,7 @@ impl<D: Dial> Clone for Connections<D> {
 
 impl<D: Dial> Carrier for Connections<D> {
     fn name(&self) -> Cow<'_, str> {
-        self.both.0.name()
+        Cow::Borrowed(self.both.0.name())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -45,7 +44,7 @@ impl<D: Dial> Carrier for Connections<D> {
     }
 
     fn connect_limit(&self) -> Duration {
-        self.both.0.limits().connect
+        self.both.0.connect_limit()
     }
 
     fn begin(&self, call: Call) -> Result<(), NotSent> {

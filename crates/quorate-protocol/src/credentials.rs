@@ -3,7 +3,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use quorate_core::{BackendError, BackendErrorKind};
@@ -47,103 +47,57 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What is asked for the login of each new connection. Clones share it.
-#[derive(Clone)]
-pub struct CredentialSource {
-    ask: Arc<dyn Fn(String) -> Asked + Send + Sync>,
+/// What is asked about a node, by its name. Clones share it.
+pub struct Source<T> {
+    ask: Arc<dyn Fn(String) -> BoxFuture<'static, T> + Send + Sync>,
 }
 
-type Asked = BoxFuture<'static, Result<Credentials, Box<dyn Error + Send + Sync>>>;
+/// What is asked for the login of each new connection.
+pub type CredentialSource = Source<Result<Credentials, BackendError>>;
 
-impl CredentialSource {
+impl<T> Source<T> {
     /// A source that calls `ask` with the name of the node.
-    pub fn new<F, E>(ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
+    pub fn new<F>(ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Result<Credentials, E>> + Send + 'static,
-        E: Into<Box<dyn Error + Send + Sync>>,
+        F: Future<Output = T> + Send + 'static,
     {
-        let ask = move |node| ask(node).map(|asked| asked.map_err(Into::into)).boxed();
-        Self { ask: Arc::new(ask) }
+        Self { ask: Arc::new(move |node| ask(node).boxed()) }
     }
 
-    /// The login for a new connection to `node`.
-    ///
-    /// # Errors
-    ///
-    /// The source failed: [`BackendErrorKind::Connection`], with its error in the text.
+    /// Asks about `node`.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future drops that of the source.
-    pub async fn credentials(&self, node: &str) -> Result<Credentials, BackendError> {
-        (self.ask)(node.to_owned()).await.map_err(|error| {
-            let text = format!("no credentials: {error}");
-            BackendError::new(BackendErrorKind::Connection, text)
-        })
+    pub async fn ask(&self, node: &str) -> T {
+        (self.ask)(node.to_owned()).await
     }
 }
 
-impl fmt::Debug for CredentialSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CredentialSource(..)")
-    }
-}
-
-/// What is asked how to connect to a node from now on, by a `D`, when the node has refused the
-/// login or a certificate.
-///
-/// Clones share what it has returned: let each node have [one of its own](Self::of_node).
-pub struct Again<D> {
-    ask: Arc<dyn Fn(String) -> BoxFuture<'static, Option<D>> + Send + Sync>,
-    latest: Arc<Mutex<Option<D>>>,
-}
-
-impl<D: Clone> Again<D> {
-    /// Calls `ask` with the name of the node.
-    pub fn new<F>(ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
+impl CredentialSource {
+    /// A source whose failure is a [`BackendErrorKind::Connection`], with its error in the text.
+    pub fn of_logins<F, E>(ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Option<D>> + Send + 'static,
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
     {
-        Self { ask: Arc::new(move |node| ask(node).boxed()), latest: Arc::default() }
-    }
-
-    /// The same question, for another node.
-    #[must_use]
-    pub fn of_node(&self) -> Self {
-        Self { ask: Arc::clone(&self.ask), latest: Arc::default() }
-    }
-
-    /// What was last returned.
-    #[must_use]
-    pub fn latest(&self) -> Option<D> {
-        self.lock().clone()
-    }
-
-    /// Asks, and keeps what is returned. Whether that is anything.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops that of the question, and keeps what was there.
-    pub async fn ask(&self, node: &str) -> bool {
-        let Some(found) = (self.ask)(node.to_owned()).await else { return false };
-        *self.lock() = Some(found);
-        true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<D>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+        let failure = |error: E| {
+            let text = format!("no credentials: {}", error.into());
+            BackendError::new(BackendErrorKind::Connection, text)
+        };
+        Self::new(move |node| ask(node).map(move |asked| asked.map_err(failure)))
     }
 }
 
-impl<D> Clone for Again<D> {
+impl<T> Clone for Source<T> {
     fn clone(&self) -> Self {
-        Self { ask: Arc::clone(&self.ask), latest: Arc::clone(&self.latest) }
+        Self { ask: Arc::clone(&self.ask) }
     }
 }
 
-impl<D> fmt::Debug for Again<D> {
+impl<T> fmt::Debug for Source<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Again(..)")
+        f.write_str("Source(..)")
     }
 }
 
@@ -156,15 +110,16 @@ mod tests {
     #[test]
     fn a6_credentials_are_in_no_debug_and_an_error_names_the_reason() {
         let login = Credentials::new("ann", "hunter2");
-        let source = CredentialSource::new(move |_| ready(Ok::<_, String>(login.clone())));
-        let found = source.credentials("n1").now_or_never().unwrap().unwrap();
+        let source = CredentialSource::of_logins(move |_| ready(Ok::<_, String>(login.clone())));
+        let found = source.ask("n1").now_or_never().unwrap().unwrap();
         assert_eq!((found.user(), found.password()), (Some("ann"), "hunter2"));
         assert_eq!(Credentials::of_password("hunter2").user(), None);
         let shown = format!("{source:?} {found:?}");
         assert!(!shown.contains("hunter2") && !shown.contains("ann"), "{shown}");
 
-        let fails = CredentialSource::new(|node| ready(Err(format!("{node} is in no vault"))));
-        let error = fails.credentials("n1").now_or_never().unwrap().unwrap_err();
+        let fails =
+            CredentialSource::of_logins(|node| ready(Err(format!("{node} is in no vault"))));
+        let error = fails.ask("n1").now_or_never().unwrap().unwrap_err();
         assert_eq!(error.to_string(), "no credentials: n1 is in no vault");
         assert!(error.kind() == BackendErrorKind::Connection && !error.kind().is_permanent());
     }

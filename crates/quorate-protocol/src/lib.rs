@@ -51,12 +51,12 @@ mod tracking;
 mod value;
 
 pub use address::{ConnectError, Scheme, without_secrets};
-pub use batcher::Limits;
+pub use batcher::{Limits, Settings};
 pub use carrier::Carrier;
 pub use command::{Command, Parts, USUAL_SIZE, parts};
 pub use connection::{Connection, Dial, LEAST_LIFE, SILENT, within};
 pub use connections::Connections;
-pub use credentials::{Again, CredentialSource, Credentials};
+pub use credentials::{CredentialSource, Credentials, Source};
 pub use error_reply::{HUNG_UP, error_of_reply, error_of_tls, lacks_resp3};
 pub use exchange::exchange;
 pub use features::Features;

@@ -10,9 +10,9 @@ use quorate_core::backend::{
     AcquireOptions, Asked, Call, Capabilities, Claim, ExtendOptions, LockBackend, NotSent,
     Operation, ReleaseOptions, Reply, ask,
 };
-use quorate_core::runtime::{Runtime, TokioRuntime};
+use quorate_core::runtime::Runtime;
 
-use crate::batcher::Limits;
+use crate::batcher::Settings;
 use crate::carrier::Carrier;
 use crate::connection::Dial;
 use crate::connections::Connections;
@@ -28,10 +28,10 @@ pub struct RedisNode<C> {
 impl<D: Dial> RedisNode<Connections<D>> {
     /// A node with one connection for commands and, from the first wait on, one for watches.
     ///
-    /// Nothing is sent here: the first call connects, in `runtime`.
+    /// Nothing is sent here: the first call connects.
     #[must_use]
-    pub fn new(dial: D, runtime: TokioRuntime, limits: Limits) -> Self {
-        Self::over(Connections::new(dial, runtime, limits))
+    pub fn new(dial: D, settings: &Settings<D>) -> Self {
+        Self::over(Connections::new(dial, settings))
     }
 }
 

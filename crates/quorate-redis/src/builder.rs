@@ -6,7 +6,7 @@ use std::time::Duration;
 use bb8::ManageConnection;
 use quorate_core::runtime::TokioRuntime;
 use quorate_protocol::{
-    Again, ConnectError, Connections, CredentialSource, Credentials, Limits, NodeGroup,
+    ConnectError, Connections, CredentialSource, Credentials, NodeGroup, Settings, Source,
 };
 use redis::RedisError;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
@@ -100,12 +100,8 @@ pub fn builder() -> Builder {
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder makes no nodes until `connect` or `sentinel`"]
 pub struct Builder {
-    limits: Limits,
-    /// Where connections live; `None` is where the nodes are made.
-    runtime: Option<TokioRuntime>,
+    settings: Settings<RedisDial>,
     credentials: Option<CredentialSource>,
-    group: Option<NodeGroup>,
-    again: Option<Again<RedisDial>>,
     #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
     certificates: Option<TlsCertificates>,
 }
@@ -114,7 +110,7 @@ impl Builder {
     /// For how long a connect may take: transport, TLS, login and the first replies. 1 s by
     /// default.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.limits.connect = timeout;
+        self.settings.limits.connect = timeout;
         self
     }
 
@@ -124,7 +120,7 @@ impl Builder {
     /// Then the connection is over: its calls are unknown, and the next ones leave over another
     /// connection. A node that is stopped for longer, or busy with a script, loses its connections.
     pub const fn reply_limit(mut self, limit: Duration) -> Self {
-        self.limits.reply = limit;
+        self.settings.limits.reply = limit;
         self
     }
 
@@ -160,7 +156,7 @@ impl Builder {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.credentials = Some(CredentialSource::new(ask));
+        self.credentials = Some(CredentialSource::of_logins(ask));
         self
     }
 
@@ -192,7 +188,7 @@ impl Builder {
     where
         F: Future<Output = Option<RedisDial>> + Send + 'static,
     {
-        self.again = Some(Again::new(ask));
+        self.settings.again = Some(Source::new(ask));
         self
     }
 
@@ -207,7 +203,7 @@ impl Builder {
     /// Locks have the nodes keep a list once each of them was reached; a [`from_pool`] is of no
     /// group. What is not noticed stands on the page *Running the nodes* of the guide.
     pub fn group(mut self, name: impl Into<String>) -> Self {
-        self.group = Some(NodeGroup::new(name.into(), false));
+        self.settings.group = Some(NodeGroup::new(name.into(), false));
         self
     }
 
@@ -215,7 +211,7 @@ impl Builder {
     /// they were. For an operator that has looked: until all other clients have the same list, two
     /// may hold one lock.
     pub fn new_group(mut self, name: impl Into<String>) -> Self {
-        self.group = Some(NodeGroup::new(name.into(), true));
+        self.settings.group = Some(NodeGroup::new(name.into(), true));
         self
     }
 
@@ -234,7 +230,7 @@ impl Builder {
     /// The tokio runtime in which connections live, if it has threads of its own. By default the
     /// one in which the nodes are made; see [Runtimes](crate#runtimes).
     pub fn tokio(mut self, runtime: Handle) -> Self {
-        self.runtime = Some(TokioRuntime::of(runtime));
+        self.settings.runtime = Some(TokioRuntime::of(runtime));
         self
     }
 
@@ -244,7 +240,7 @@ impl Builder {
     /// the workers of actix-web share. A lock and its release by one task take 1.6 to 1.8 times as
     /// long there; with many tasks there are 0.8 to 1.1 times as many a second.
     pub fn own_thread(mut self) -> Self {
-        self.runtime = Some(TokioRuntime::on_helper_thread());
+        self.settings.runtime = Some(TokioRuntime::on_helper_thread());
         self
     }
 
@@ -257,11 +253,11 @@ impl Builder {
         &self,
         addresses: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<Vec<RedisNode>, ConnectError> {
-        let runtime = self.runtime();
-        let dials = self.dials(addresses)?;
-        let limits = self.limits.of_nodes(dials.len());
-        let node = |dial| RedisNode::new(dial, runtime.clone(), limits);
-        Ok(dials.into_iter().map(node).collect())
+        let set_up = |address: _| self.set_up(IntoDial::into_dial(address)?);
+        let dials = addresses.into_iter().map(set_up).collect::<Result<Vec<_>, _>>()?;
+        let mut settings = self.settings.clone();
+        settings.limits = settings.limits.of_nodes(dials.len());
+        Ok(dials.into_iter().map(|dial| RedisNode::new(dial, &settings)).collect())
     }
 
     /// The primary of a Sentinel group as one node. See [`sentinel`].
@@ -276,24 +272,10 @@ impl Builder {
         sentinels: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<RedisNode, ConnectError> {
         let dial = self.set_up(RedisDial::sentinel(primary, sentinels)?)?;
-        Ok(RedisNode::new(dial, self.runtime(), self.limits))
-    }
-
-    fn runtime(&self) -> TokioRuntime {
-        self.runtime.clone().unwrap_or_default()
-    }
-
-    fn dials(
-        &self,
-        addresses: impl IntoIterator<Item = impl IntoDial>,
-    ) -> Result<Vec<RedisDial>, ConnectError> {
-        addresses.into_iter().map(|address| self.set_up(address.into_dial()?)).collect()
+        Ok(RedisNode::new(dial, &self.settings))
     }
 
     fn set_up(&self, mut dial: RedisDial) -> Result<RedisDial, ConnectError> {
-        dial.limit = self.limits.connect;
-        dial.clients.clone_from(&self.group);
-        dial.again = self.again.as_ref().map(Again::of_node);
         if let Some(source) = &self.credentials {
             dial = dial.with_credentials(source.clone());
         }

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{
-    Again, ConnectError, CredentialSource, Dial, Limits, NodeGroup, Push, within,
-};
+use quorate_protocol::{ConnectError, CredentialSource, Dial, Push, within};
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use redis::TlsCertificates;
 use redis::{Client, ConnectionInfo};
@@ -26,12 +24,6 @@ pub struct RedisDial {
     server: Server,
     /// Of a primary whose address its sentinels know.
     group: Option<Group>,
-    /// Of a connect, of which each address of a name and each sentinel has its part.
-    pub(crate) limit: Duration,
-    /// The group of clients that must have the same nodes.
-    pub(crate) clients: Option<NodeGroup>,
-    /// What is asked when the login or a certificate is refused.
-    pub(crate) again: Option<Again<Self>>,
 }
 
 /// What a node can be made of: a URL, redis-rs' own settings, or a client.
@@ -79,7 +71,7 @@ impl IntoDial for String {
 
 impl IntoDial for ConnectionInfo {
     fn into_dial(self) -> Result<RedisDial, ConnectError> {
-        Ok(RedisDial::of(Server::new(address::name(&self), self)?, None))
+        Ok(RedisDial { server: Server::new(address::name(&self), self)?, group: None })
     }
 }
 
@@ -106,28 +98,18 @@ impl RedisDial {
         sentinels: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<Self, ConnectError> {
         let sentinels = sentinels.into_iter().map(|sentinel| match sentinel.into_dial()? {
-            Self { server, group: None, .. } => Ok(server),
+            Self { server, group: None } => Ok(server),
             group => Err(ConnectError::NotOneNode { address: group.server.name }),
         });
         let (group, info) = Group::read(primary.as_ref(), sentinels.collect::<Result<_, _>>()?)?;
         let server = Server::new(group.node_name(info.redis_settings().db()), info)?;
-        Ok(Self::of(server, Some(group)))
-    }
-
-    fn of(server: Server, group: Option<Group>) -> Self {
-        Self { server, group, limit: Limits::default().connect, clients: None, again: None }
+        Ok(Self { server, group: Some(group) })
     }
 
     /// What errors and events call the node: its address without secrets.
     #[must_use]
     pub fn node_name(&self) -> &str {
         &self.server.name
-    }
-
-    /// What was returned when the login was last refused.
-    fn latest(&self) -> Option<Self> {
-        let latest = self.again.as_ref().and_then(Again::latest);
-        latest.map(|dial| Self { limit: self.limit, ..dial })
     }
 
     /// Asks `source` for the login of each new connection. That of the address is not used.
@@ -152,22 +134,21 @@ impl RedisDial {
         Ok(self)
     }
 
-    /// Makes a connection.
+    /// Makes a connection to the primary of a group.
     ///
-    /// Of a group it leads to the first address that a sentinel names, and whose server says that
+    /// It leads to the first address that a sentinel names, and whose server says that
     /// it is a primary. Other answers are not awaited: a silent sentinel costs no time. So it can
     /// lead to an old primary that lives on, if a sentinel beside it has not heard of the failover.
     async fn open(
         &self,
+        group: &Group,
+        limit: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
         let info = self.server.info().await?;
-        let Some(group) = &self.group else {
-            return self.server.open(info, self.limit, push).await;
-        };
         let push = Arc::new(push);
         let mut failures = Vec::new();
-        let mut answers = group.primaries(self.limit);
+        let mut answers = group.primaries(limit);
         while let Some((place, found)) = answers.next().await {
             let push = Arc::clone(&push);
             let failure = match found {
@@ -175,13 +156,13 @@ impl RedisDial {
                     let opening = async {
                         let info = sentinel::moved(info.clone(), host.clone(), port);
                         let push = move |pushed| push(pushed);
-                        let connection = self.server.open(info, self.limit / 2, push).await?;
+                        let connection = self.server.open(info, limit / 2, push).await?;
                         sentinel::check_role(&connection).await?;
                         Ok(connection)
                     };
                     // A sentinel may name a primary that is gone. Then there is time to ask another
                     // one.
-                    let opened = within(self.limit / 2, "connection", opening).await;
+                    let opened = within(limit / 2, "connection", opening).await;
                     match opened.map_err(|error| sentinel::explain(error, &host)) {
                         Ok(connection) => return Ok(connection.of_primary(host, port)),
                         // Another sentinel changes nothing about a wrong password. It may have
@@ -218,20 +199,12 @@ impl Dial for RedisDial {
 
     async fn connect(
         &self,
+        limit: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
-        let latest = self.latest();
-        latest.as_ref().unwrap_or(self).open(push).await
-    }
-
-    fn group(&self) -> Option<&NodeGroup> {
-        self.clients.as_ref()
-    }
-
-    async fn ask_again(&self) -> bool {
-        match &self.again {
-            Some(again) => again.ask(&self.server.name).await,
-            None => false,
+        match &self.group {
+            Some(group) => self.open(group, limit, push).await,
+            None => self.server.open(self.server.info().await?, limit, push).await,
         }
     }
 
@@ -242,10 +215,9 @@ impl Dial for RedisDial {
     /// Whether more sentinels name another address than this one. A single sentinel may be cut off,
     /// and name the primary of before; the end of a connection loses all that is in flight on it
     /// (C3).
-    async fn has_moved(&self, connection: &RedisConnection) -> bool {
-        let latest = self.latest();
-        let Some(group) = &latest.as_ref().unwrap_or(self).group else { return false };
-        let mut answers = group.primaries(self.limit);
+    async fn has_moved(&self, connection: &RedisConnection, limit: Duration) -> bool {
+        let Some(group) = &self.group else { return false };
+        let mut answers = group.primaries(limit);
         let (mut here, mut elsewhere, mut open) = (0, 0, group.sentinels.len());
         // Sentinels that are silent are awaited only while they can change the result.
         while here < elsewhere + open && elsewhere <= here + open {

@@ -62,7 +62,7 @@ impl Server {
     /// The settings of one connection.
     pub(crate) async fn info(&self) -> Result<ConnectionInfo, BackendError> {
         let Some(source) = &self.credentials else { return Ok(self.info.clone()) };
-        let login = source.credentials(&self.name).await?;
+        let login = source.ask(&self.name).await?;
         let login = logged_in(self.info.redis_settings(), &login);
         Ok(self.info.clone().set_redis_settings(login))
     }

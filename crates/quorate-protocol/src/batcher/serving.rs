@@ -57,9 +57,11 @@ pub(super) struct Serving<'a, D: Dial> {
 
 struct Pipeline<'a> {
     sending: MaybeDone<BoxFuture<'a, Answers>>,
-    /// Commands in front that belong to no call: scripts, and the list of the node's group.
+    /// Commands in front that belong to no call: those that load scripts,
     loads: usize,
-    list: (usize, ListTask),
+    /// and those about the list of the node's group.
+    lists: usize,
+    task: ListTask,
     sent: Vec<Sent>,
 }
 
@@ -162,10 +164,10 @@ impl<'a, D: Dial> Serving<'a, D> {
             commands.extend(loads(self.features.runs_when_full));
         }
         let loads = commands.len();
-        let list = self.list_task(taken.as_slice());
-        if let Some(group) = self.shared.dial.group() {
+        let task = self.list_task(taken.as_slice());
+        if let Some(group) = &self.shared.group {
             let compares = self.features.compare_and_delete.is_some();
-            commands.extend(group.commands(&list, compares));
+            commands.extend(group.commands(&task, compares));
         }
         let front = commands.len();
         for (call, command, form) in self.again.drain(..again) {
@@ -232,8 +234,8 @@ impl<'a, D: Dial> Serving<'a, D> {
         let mut sending = maybe_done(self.connection.send(commands).boxed());
         // The first poll hands it over.
         let is_answered = sending.poll_unpin(context).is_ready();
-        let list = (front - loads, list);
-        self.in_flight.push_back(Pipeline { sending, loads, list, sent });
+        let lists = front - loads;
+        self.in_flight.push_back(Pipeline { sending, loads, lists, task, sent });
         self.arm();
         is_answered
     }
@@ -242,11 +244,7 @@ impl<'a, D: Dial> Serving<'a, D> {
     fn poll_replies(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<(), Nonsense>>> {
         let Some(pipeline) = self.in_flight.front_mut() else { return Poll::Ready(None) };
         ready!(pipeline.sending.poll_unpin(context));
-        let Some(Pipeline { sending, loads, list, sent }) = self.in_flight.pop_front() else {
-            return Poll::Ready(None);
-        };
-        let answers = Pin::new(&mut { sending }).take_output().unwrap_or_default();
-        Poll::Ready(Some(self.answer(loads, list, sent, answers)))
+        Poll::Ready(self.in_flight.pop_front().map(|pipeline| self.answer(pipeline)))
     }
 
     /// What is to be done with the list of the node's group, for any of these calls.
@@ -258,14 +256,10 @@ impl<'a, D: Dial> Serving<'a, D> {
         keep.or_else(|| task(|task| matches!(task, ListTask::Read))).unwrap_or_default()
     }
 
-    fn answer(
-        &mut self,
-        loads: usize,
-        (reads, task): (usize, ListTask),
-        sent: Vec<Sent>,
-        answers: Answers,
-    ) -> Result<(), Nonsense> {
-        if answers.len() != loads + reads + sent.len() {
+    fn answer(&mut self, pipeline: Pipeline<'a>) -> Result<(), Nonsense> {
+        let Pipeline { mut sending, loads, lists, task, sent } = pipeline;
+        let answers = Pin::new(&mut sending).take_output().unwrap_or_default();
+        if answers.len() != loads + lists + sent.len() {
             return Err(Nonsense);
         }
         self.active_at = Instant::now();
@@ -276,9 +270,9 @@ impl<'a, D: Dial> Serving<'a, D> {
         if answers.by_ref().take(loads).filter(refused).count() > 0 {
             self.features.scripts = self.features.scripts.clone().map(|_| By::Text);
         }
-        if let Some(group) = self.shared.dial.group().filter(|_| reads > 0) {
-            let answers = answers.by_ref().take(reads).collect();
-            self.features.note_group(group, &self.shared.dial.name(), answers, &task);
+        if let Some(group) = self.shared.group.as_ref().filter(|_| lists > 0) {
+            let answers = answers.by_ref().take(lists).collect();
+            self.features.note_group(group, &self.shared.way.name, answers, &task);
         }
         for (Sent { call, form, others }, answer) in sent.into_iter().zip(answers) {
             if others.is_empty() {
@@ -414,13 +408,15 @@ impl<D: Dial> Serving<'_, D> {
         }
         if self.asks_at().is_some_and(|at| now >= at) && self.moving.is_none() {
             self.asked_at = now;
-            self.moving = Some(shared.dial.has_moved(self.connection).boxed());
+            let (dial, connection) = (shared.way.dial(), self.connection);
+            let moved = async move { dial.has_moved(connection, shared.limits.connect).await };
+            self.moving = Some(moved.boxed());
         }
         if shared.purpose == Purpose::Watches {
             if shared.tracking.purge() {
                 self.watched_at = now;
             }
-            if !shared.dial.pushes_flushes() {
+            if !shared.way.dial().pushes_flushes() {
                 shared.tracking.handle_push(&Push::AllKeys);
             }
             if self.in_flight.is_empty() && now >= self.watched_at + IDLE_PERIOD {
@@ -433,7 +429,7 @@ impl<D: Dial> Serving<'_, D> {
     /// When the dial is asked whether the node is another server by now: again and again while no
     /// reply comes.
     fn asks_at(&self) -> Option<Instant> {
-        let is_asked = !self.in_flight.is_empty() && self.shared.dial.can_move();
+        let is_asked = !self.in_flight.is_empty() && self.shared.way.dial().can_move();
         is_asked.then(|| self.active_at.max(self.asked_at) + SILENT)
     }
 

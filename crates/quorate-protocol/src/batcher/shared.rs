@@ -1,8 +1,8 @@
 //! The queue of a batcher, and how its connections are made.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -11,7 +11,9 @@ use quorate_core::telemetry::runtime_ended;
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::connection::{Dial, within};
+use crate::credentials::Source;
 use crate::features::Features;
+use crate::group::NodeGroup;
 use crate::handshake::Purpose;
 use crate::tracking::Tracking;
 
@@ -46,12 +48,60 @@ impl Default for Limits {
     }
 }
 
+/// How nodes are made and connected to.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings<D> {
+    /// How long a node may take.
+    pub limits: Limits,
+    /// Where connections live; `None` is where the nodes are made.
+    pub runtime: Option<TokioRuntime>,
+    /// The group of clients that must have the same nodes.
+    pub group: Option<NodeGroup>,
+    /// What is asked how to connect from now on, when a node has refused the login or a
+    /// certificate. The connect is tried once more with what it returns.
+    pub again: Option<Source<Option<D>>>,
+}
+
+impl<D> Default for Settings<D> {
+    fn default() -> Self {
+        Self { limits: Limits::default(), runtime: None, group: None, again: None }
+    }
+}
+
+/// How to connect to a node: the dial of its beginning, or the one that was asked for since.
+pub(crate) struct Way<D> {
+    /// What errors and events call the node.
+    pub(crate) name: String,
+    dial: Mutex<Arc<D>>,
+    again: Option<Source<Option<D>>>,
+}
+
+impl<D: Dial> Way<D> {
+    pub(crate) fn new(dial: D, again: Option<Source<Option<D>>>) -> Self {
+        Self { name: dial.name().into_owned(), dial: Mutex::new(Arc::new(dial)), again }
+    }
+
+    pub(super) fn dial(&self) -> Arc<D> {
+        Arc::clone(&self.dial.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks how to connect from now on. Whether anything is known.
+    async fn ask_again(&self) -> bool {
+        let Some(again) = &self.again else { return false };
+        let Some(dial) = again.ask(&self.name).await else { return false };
+        *self.dial.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(dial);
+        true
+    }
+}
+
 /// What the handle of a batcher and its task share.
 pub(super) struct Shared<D> {
-    pub(super) dial: Arc<D>,
+    pub(super) way: Arc<Way<D>>,
     pub(super) runtime: TokioRuntime,
     pub(super) purpose: Purpose,
     pub(super) limits: Limits,
+    pub(super) group: Option<NodeGroup>,
     pub(super) tracking: Arc<Tracking>,
     pub(super) queue: Queue,
     /// A task has connected.
@@ -75,24 +125,25 @@ impl<D: Dial> Shared<D> {
     pub(super) fn report_ended_runtime(&self) {
         let has_ended = self.has_connected.swap(false, Ordering::Relaxed);
         if has_ended && self.purpose == Purpose::Commands {
-            runtime_ended(&self.dial.name());
+            runtime_ended(&self.way.name);
         }
     }
 
-    /// Makes a connection. If the node refuses the login or a certificate, and the dial knows of
-    /// another one by now, that is tried as well.
+    /// Makes a connection. If the node refuses the login or a certificate, and another one is known
+    /// by now, that is tried as well.
     pub(super) async fn connect(&self) -> Result<(D::Connection, Features), BackendError> {
         let connect = || async {
             let tracking = Arc::clone(&self.tracking);
-            let connection = self.dial.connect(move |push| tracking.receive(&push));
+            let (dial, limit) = (self.way.dial(), self.limits.connect);
+            let connection = dial.connect(limit, move |push| tracking.receive(&push));
             let connection = connection.await.map_err(BackendError::particular)?;
-            let features = self.purpose.handshake(&connection, self.dial.group()).await?;
+            let features = self.purpose.handshake(&connection, self.group.as_ref()).await?;
             self.has_connected.store(true, Ordering::Relaxed);
             Ok((connection, features))
         };
         let connecting = async {
             match connect().await {
-                Err(error) if is_refusal(&error) && self.dial.ask_again().await => connect().await,
+                Err(error) if is_refusal(&error) && self.way.ask_again().await => connect().await,
                 outcome => outcome,
             }
         };

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use quorate_core::LockManager;
 use quorate_core::backend::{Mode, Operation, ReleaseOptions, Vote};
 use quorate_core::runtime::{BoxFuture, EntropyError, Runtime, TokioRuntime};
-use quorate_protocol::{Limits, RedisNode, Value};
+use quorate_protocol::{RedisNode, Settings, Value};
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::calls::{
@@ -214,9 +214,9 @@ async fn an_acquire_that_has_left_makes_room_for_another() {
 #[tokio::test(start_paused = true)]
 async fn a_hung_node_keeps_nothing_of_calls_that_were_given_up() {
     let (fake, _) = held();
-    let mut limits = Limits::default();
-    limits.reply = Duration::MAX;
-    let node = Arc::new(RedisNode::new(fake.clone(), TokioRuntime::new(), limits));
+    let mut settings = Settings::default();
+    settings.limits.reply = Duration::MAX;
+    let node = Arc::new(RedisNode::new(fake.clone(), &settings));
     let _in_flight = in_turn(&node, 0..4, acquire).await;
     let kept = begin(&node, acquire("kept"));
     for _ in 0..3 * MAX_ACQUIRES {

@@ -13,7 +13,7 @@ use quorate_core::backend::{
 };
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::TokioRuntime;
-use quorate_protocol::{Connections, Limits, RedisNode, Value};
+use quorate_protocol::{Connections, RedisNode, Settings, Value};
 use tokio::time::sleep;
 
 use crate::fake::Fake;
@@ -33,7 +33,7 @@ pub(crate) fn pair() -> (Fake, Node) {
 /// A server that replies as a script says, and its node.
 pub(crate) fn on(script: impl FnMut(&[String]) -> Option<Value> + Send + 'static) -> (Fake, Node) {
     let fake = Fake::with(script);
-    let node = RedisNode::new(fake.clone(), TokioRuntime::new(), Limits::default());
+    let node = RedisNode::new(fake.clone(), &Settings::default());
     (fake, Arc::new(node))
 }
 

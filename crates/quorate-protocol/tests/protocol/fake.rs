@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind};
 use quorate_protocol::{Connection, Dial, Parts, Push, Value};
@@ -197,12 +198,13 @@ impl Dial for Fake {
         self.lock().has_moved.is_some()
     }
 
-    async fn has_moved(&self, _: &FakeConnection) -> bool {
+    async fn has_moved(&self, _: &FakeConnection, _: Duration) -> bool {
         self.lock().has_moved == Some(true)
     }
 
     async fn connect(
         &self,
+        _: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<FakeConnection, BackendError> {
         let is_hanging = {

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use quorate::runtime::TokioRuntime;
 use quorate_core::{BackendError, BackendErrorKind, LockError, LockManager};
 use quorate_memory::{MemoryNode, Value};
-use quorate_protocol::{Connection, Dial, Limits, NodeGroup, Parts, Push, RedisNode};
+use quorate_protocol::{Connection, Dial, NodeGroup, Parts, Push, RedisNode, Settings};
 use quorate_tests::dice::Dice;
 use tokio::time::sleep;
 
@@ -23,14 +23,6 @@ const NODES: usize = 6;
 
 /// The nodes of a client, as bits.
 type List = u32;
-
-/// How a client connects to a server.
-#[derive(Debug)]
-struct Line {
-    server: Server,
-    /// Of which group it is; `None`: the client looks at no list.
-    group: Option<NodeGroup>,
-}
 
 /// A server, with how often it has lost its data and its connections.
 #[derive(Clone, Debug)]
@@ -155,23 +147,20 @@ impl Connection for Connected {
     }
 }
 
-impl Dial for Line {
+impl Dial for Server {
     type Connection = Connected;
 
     fn name(&self) -> Cow<'_, str> {
-        self.server.node.name().into()
+        self.node.name().into()
     }
 
     async fn connect(
         &self,
+        _: Duration,
         _: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<Connected, BackendError> {
-        sleep(self.server.dice.time(Duration::ZERO, 10 * MS)).await;
-        Ok(Connected { server: self.server.clone(), age: self.server.age() })
-    }
-
-    fn group(&self) -> Option<&NodeGroup> {
-        self.group.as_ref()
+        sleep(self.dice.time(Duration::ZERO, 10 * MS)).await;
+        Ok(Connected { server: self.clone(), age: self.age() })
     }
 }
 
@@ -250,10 +239,9 @@ impl World {
 
     fn client_of(&self, list: List, group: Option<NodeGroup>) -> LockManager {
         let servers = self.servers.iter().enumerate().filter(|(at, _)| list & 1 << at != 0);
-        let nodes = servers.map(|(_, server)| {
-            let line = Line { server: server.clone(), group: group.clone() };
-            RedisNode::new(line, TokioRuntime::new(), Limits::default())
-        });
+        let mut settings = Settings::default();
+        settings.group = group;
+        let nodes = servers.map(|(_, server)| RedisNode::new(server.clone(), &settings));
         LockManager::builder(nodes).runtime(TokioRuntime::new()).build().unwrap()
     }
 
