@@ -145,14 +145,6 @@ impl Features {
             self.alone.push(discriminant(operation));
         }
     }
-
-    /// The compare-and-delete was refused. A key that the user may not access says nothing of other
-    /// keys.
-    pub(crate) fn note_refusal_of_compare_and_delete(&mut self, error: &BackendError) {
-        if error.is_lack() && self.scripts.is_ok() {
-            self.compare_and_delete = None;
-        }
-    }
 }
 
 /// A command that deletes a key if it has a given value.

@@ -236,7 +236,8 @@ fn after_error<C: Command>(
             not_sent(&error)
         }
         (_, Form::CompareAndDelete, Permission | Script) if features.scripts.is_ok() => {
-            features.note_refusal_of_compare_and_delete(&error);
+            // A key that the user may not access says nothing of other keys.
+            features.compare_and_delete.take_if(|_| error.is_lack());
             scripted(operation, features)
         }
         // The user may not look into the queue.
