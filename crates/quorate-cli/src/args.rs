@@ -83,26 +83,14 @@ pub(crate) struct Common {
     pub(crate) connect_timeout: Duration,
     /// How long one call to a node may take, up to half of the validity of a lock. Default: a tenth
     /// of the ttl, at most 500ms
-    #[arg(
-        long,
-        value_name = "DURATION",
-        global = true,
-        env = "QUORATE_NODE_TIMEOUT",
-        value_parser = parse_duration
-    )]
-    pub(crate) node_timeout: Option<Duration>,
+    #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_NODE_TIMEOUT")]
+    pub(crate) node_timeout: Option<humantime::Duration>,
     /// Text before the name of each lock
     #[arg(long, value_name = "TEXT", global = true, env = "QUORATE_PREFIX")]
     pub(crate) prefix: Option<String>,
     /// Switch the restart guard on, for locks of at most this ttl
-    #[arg(
-        long,
-        value_name = "DURATION",
-        global = true,
-        env = "QUORATE_GUARD_MAX_TTL",
-        value_parser = parse_duration
-    )]
-    pub(crate) guard_max_ttl: Option<Duration>,
+    #[arg(long, value_name = "DURATION", global = true, env = "QUORATE_GUARD_MAX_TTL")]
+    pub(crate) guard_max_ttl: Option<humantime::Duration>,
     /// Refuse nodes that other users of this group do not have: each node keeps the list of all of
     /// them
     #[arg(long, value_name = "NAME", global = true, env = "QUORATE_GROUP")]
@@ -173,12 +161,12 @@ pub(crate) struct Nodes {
     pub(crate) json: bool,
     /// Wait until no node has a problem that passes by itself, and each has run for --max-ttl. Run
     /// it before a rolling restart, and after each node of it
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub(crate) wait: Option<Duration>,
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) wait: Option<humantime::Duration>,
     /// The longest ttl of any lock: for so long a node that restarted may have forgotten locks, or
     /// refuse free ones. With --guard-max-ttl it is that one
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
-    pub(crate) max_ttl: Duration,
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    pub(crate) max_ttl: humantime::Duration,
     /// With --group: make these nodes those of the group, whatever they were. Until all others have
     /// the same, two may hold one lock
     #[arg(long)]
@@ -225,8 +213,8 @@ pub(crate) struct Free {
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Wait {
     /// How long to wait for the lock
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
-    pub(crate) wait: Duration,
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub(crate) wait: humantime::Duration,
     /// Do not wait for a holder
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
@@ -235,7 +223,7 @@ pub(crate) struct Wait {
 impl Wait {
     /// How long to wait; `None`: for no holder.
     pub(crate) fn limit(&self) -> Option<Duration> {
-        (!self.no_wait).then_some(self.wait)
+        (!self.no_wait).then_some(*self.wait)
     }
 }
 
@@ -244,8 +232,8 @@ impl Wait {
 #[command(next_help_heading = "Holding")]
 pub(crate) struct Held {
     /// How long the nodes keep the lock if it is not renewed. Default: 30s
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub(crate) ttl: Option<Duration>,
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) ttl: Option<humantime::Duration>,
     /// Acquire the lock with a fencing token
     #[arg(long)]
     pub(crate) fenced: bool,
@@ -257,7 +245,7 @@ pub(crate) struct Held {
 impl Held {
     /// The ttl of the lock.
     pub(crate) fn ttl(&self) -> Duration {
-        self.ttl.unwrap_or(Duration::from_secs(30))
+        self.ttl.map_or(Duration::from_secs(30), Into::into)
     }
 }
 
@@ -321,8 +309,8 @@ pub(crate) struct Run {
     pub(crate) held: Held,
     /// How long before the end of the lease the command is told to stop (TERM). At the end it is
     /// killed. Default: 5s, or a third of the validity if that is less
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Stopping")]
-    pub(crate) kill_after: Option<Duration>,
+    #[arg(long, value_name = "DURATION", help_heading = "Stopping")]
+    pub(crate) kill_after: Option<humantime::Duration>,
 }
 
 /// What a command runs once per.

@@ -19,14 +19,15 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// passes by itself.
 pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure> {
     let (manager, start) = (manager(common)?, Instant::now());
+    let wait = nodes.wait.map(Duration::from);
     if common.is_new_group {
         // The nodes say their ids. With the next questions each of them keeps the list of all.
         drop(manager.check().await);
     }
     let passes = |check: &Check| check.problems().any(|(_, problem)| problem.passes_by_itself());
     let check = loop {
-        let request = manager.check().longest_ttl(nodes.max_ttl);
-        let Some(wait) = nodes.wait else { break request.await };
+        let request = manager.check().longest_ttl(*nodes.max_ttl);
+        let Some(wait) = wait else { break request.await };
         let check = request.begin_quarantine().between_restarts().await;
         let left = wait.saturating_sub(start.elapsed());
         if left.is_zero() || !passes(&check) {
@@ -43,7 +44,7 @@ pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure>
         false if common.verbose => say::report(&check)?,
         false => lines(&check).into_iter().try_for_each(say::report)?,
     }
-    match nodes.wait.filter(|_| passes(&check)) {
+    match wait.filter(|_| passes(&check)) {
         Some(wait) => Err(Failure::new(
             code_of(&check),
             format!("the wait of {wait:?} has ended, and a problem is left that passes by itself"),
@@ -63,9 +64,9 @@ fn code_of(check: &Check) -> u8 {
 
 /// A line for each node, the worst node first: what its vote is worth, and why.
 fn lines(check: &Check) -> Vec<String> {
-    let mut nodes: Vec<_> = check.nodes().iter().map(|node| (Worth::of(node), node)).collect();
+    let mut nodes: Vec<_> = check.nodes().iter().map(|node| (worth(node), node)).collect();
     nodes.sort_by_key(|(worth, _)| *worth);
-    let line = |(worth, node): (Worth, &NodeReport)| {
+    let line = |((_, worth), node): ((u8, &str), &NodeReport)| {
         let worst = node.problems.iter().min_by_key(|problem| !problem.prevents_votes());
         let why = worst.map_or_else(|| what_it_is(node), ToString::to_string);
         let more = match node.problems.len() {
@@ -73,10 +74,19 @@ fn lines(check: &Check) -> Vec<String> {
             count => format!(" (+{})", count - 1),
         };
         let width = say::WIDTH - more.len();
-        let line = say::short(format!("{:<9}{}: {why}", worth.word(), node.name), width);
+        let line = say::short(format!("{worth:<9}{}: {why}", node.name), width);
         format!("{line}{more}")
     };
     nodes.into_iter().map(line).collect()
+}
+
+/// What the vote of a node is worth, and its place: the worst first.
+fn worth(node: &NodeReport) -> (u8, &'static str) {
+    match &*node.problems {
+        [] => (2, "ok"),
+        problems if problems.iter().any(Problem::prevents_votes) => (0, "no vote"),
+        _ => (1, "problem"),
+    }
 }
 
 /// The server of a node that is well, and the time that it takes.
@@ -85,32 +95,6 @@ fn what_it_is(node: &NodeReport) -> String {
     let time = node.round_trip.map(|time| format!("{time:.1?}"));
     let facts = version.map(str::to_owned).into_iter().chain(time);
     facts.collect::<Vec<_>>().join(", ")
-}
-
-/// What the vote of a node is worth: the worst first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Worth {
-    NoVote,
-    Problem,
-    Ok,
-}
-
-impl Worth {
-    fn of(node: &NodeReport) -> Self {
-        match &*node.problems {
-            [] => Self::Ok,
-            problems if problems.iter().any(Problem::prevents_votes) => Self::NoVote,
-            _ => Self::Problem,
-        }
-    }
-
-    const fn word(self) -> &'static str {
-        match self {
-            Self::NoVote => "no vote",
-            Self::Problem => "problem",
-            Self::Ok => "ok",
-        }
-    }
 }
 
 fn json_of(node: &NodeReport) -> Value {

@@ -67,10 +67,7 @@ impl From<LockError> for Failure {
             _ if error.is_permanent() => PERMANENT,
             _ => NO_QUORUM,
         };
-        let is_done = match &error {
-            LockError::Held(failure) => failure.is_done(),
-            _ => false,
-        };
+        let is_done = matches!(&error, LockError::Held(failure) if failure.is_done());
         Self { is_done, ..Self::new(code, error) }
     }
 }

@@ -1,7 +1,6 @@
 //! `free`: takes a lock away from the holder that is shown, and from no other.
 
 use std::io::{self, IsTerminal as _};
-use std::time::Duration;
 
 use quorate::LockManager;
 use quorate::operators::{Leaving, LockState};
@@ -101,20 +100,12 @@ async fn free_one(
     say::report(format!("{name}: {text}"))?;
     if freed.is_effective() && !deletes && !free.no_wait {
         let told = match freed.until_free(manager).await {
-            Leaving::Left { after } => format!("its holder left after {}", brief(after)),
+            Leaving::Left { after } => format!("its holder left after {after:.1?}"),
             Leaving::Expired => "free, since its ttl has passed".to_owned(),
         };
         say::report(format!("{name}: {told}"))?;
     }
     Ok(code)
-}
-
-/// In whole milliseconds, or seconds with one digit behind the point.
-fn brief(time: Duration) -> String {
-    match time.as_millis() {
-        millis @ 0..1_000 => format!("{millis} ms"),
-        _ => format!("{:.1} s", time.as_secs_f64()),
-    }
 }
 
 /// Asks on a terminal.

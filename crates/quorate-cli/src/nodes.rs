@@ -30,7 +30,7 @@ pub(crate) fn open(
     let prefix = common.prefix.clone().unwrap_or_default();
     let builder = LockManager::builder(nodes(common)?).ttl(ttl).label(label).key_prefix(prefix);
     let builder = match common.node_timeout {
-        Some(timeout) => builder.node_timeout(timeout),
+        Some(timeout) => builder.node_timeout(*timeout),
         None => builder,
     };
     let built = match guard(common) {
@@ -55,7 +55,7 @@ pub(crate) fn manager(common: &Common) -> Result<LockManager, Failure> {
 }
 
 fn guard(common: &Common) -> Option<RestartGuard> {
-    common.guard_max_ttl.map(RestartGuard::strict)
+    common.guard_max_ttl.map(|max_ttl| RestartGuard::strict(*max_ttl))
 }
 
 /// A node for each address.

@@ -53,12 +53,13 @@ fn kill_after(run: &Run) -> Result<Duration, Failure> {
     let ttl = Ttl::try_from(run.held.ttl()).map_err(Failure::usage)?;
     let third = SafetyMargin::default().validity(Drift::default(), ttl) / 3;
     let most = third - Duration::from_nanos(u64::from(third.subsec_nanos() % 1_000_000));
-    match (run.kill_after, run.held.ttl()) {
-        (None, _) => Ok(KILL_AFTER.min(most)),
-        (Some(given), _) if given <= most => Ok(given),
-        (Some(given), ttl) => Err(Failure::usage(format!(
-            "--kill-after {given:?} is over a third of the validity of --ttl {ttl:?}: at most \
-             {most:?}"
+    match run.kill_after.map(Duration::from) {
+        None => Ok(KILL_AFTER.min(most)),
+        Some(given) if given <= most => Ok(given),
+        Some(given) => Err(Failure::usage(format!(
+            "--kill-after {given:?} is over a third of the validity of --ttl {:?}: at most \
+             {most:?}",
+            run.held.ttl()
         ))),
     }
 }
