@@ -152,18 +152,6 @@ impl MemoryNode {
         self.without(Capabilities::ORDERED)
     }
 
-    /// The same node as a backend that keeps no wait queue.
-    #[must_use]
-    pub fn without_queue(&self) -> Self {
-        self.without(Capabilities::QUEUE)
-    }
-
-    /// The same node as a backend that can watch no key, and keeps no wait queue.
-    #[must_use]
-    pub fn without_watching(&self) -> Self {
-        self.without(Capabilities::WATCH | Capabilities::QUEUE)
-    }
-
     /// Injects a fault into the node, in place of the fault before.
     pub fn inject(&self, fault: Fault) {
         self.process.set_fault(Some(fault));

@@ -68,18 +68,7 @@ impl Operation {
             Mode::Exclusive => NONE,
             Mode::Shared => Capabilities::SHARED,
         };
-        Some(match called {
-            // Readers have no numbers.
-            Called::Acquire(claim, options)
-                if options.fencing.is_some() && claim.mode() == Mode::Shared =>
-            {
-                return None;
-            }
-            Called::Release(claim, options)
-                if options.raise_to.is_some() && claim.mode() == Mode::Shared =>
-            {
-                return None;
-            }
+        let of = match called {
             Called::Acquire(claim, options) => {
                 let fencing = options.fencing.map_or(NONE, |_| Capabilities::FENCING);
                 let guard = options.guard.map_or(NONE, |_| Capabilities::GUARD);
@@ -99,7 +88,9 @@ impl Operation {
             Called::Describe => (Self::Describe, Capabilities::DESCRIBE),
             Called::ServerId => (Self::ServerId, Capabilities::SERVER_ID),
             _ => return None,
-        })
+        };
+        // Readers have no numbers.
+        Some(of).filter(|(_, needs)| !needs.contains(Capabilities::FENCING | Capabilities::SHARED))
     }
 }
 

@@ -171,7 +171,8 @@ fn a_request_leaves_with_the_first_poll_and_not_before() {
 #[test]
 fn a_node_that_lacks_an_ability_sends_nothing() {
     let (sim, node) = world();
-    let lacking = node.without(Capabilities::FENCING).without_watching();
+    let lacking =
+        node.without(Capabilities::FENCING).without(Capabilities::WATCH | Capabilities::QUEUE);
     let sent = Arc::new(Mutex::new(0));
     let count = Arc::clone(&sent);
     node.observe(move |_| *count.lock().unwrap() += 1);

@@ -112,8 +112,8 @@ impl Ability {
         match self {
             Self::Queue => node,
             Self::Polled => node.without(Capabilities::WATCH),
-            Self::Watch => node.without_queue(),
-            Self::Nothing => node.without_watching(),
+            Self::Watch => node.without(Capabilities::QUEUE),
+            Self::Nothing => node.without(Capabilities::WATCH | Capabilities::QUEUE),
         }
     }
 }
