@@ -1,19 +1,18 @@
-//! Clients that form a group, in worlds whose lists of nodes change under locks: some clients have a wrong one.
+//! Clients that form a group, over connections that read and write its list. The world draws such lists at random.
 
 #![expect(clippy::disallowed_methods, reason = "the clock is paused")]
 
 use std::borrow::Cow;
+use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::future::join_all;
 use quorate::runtime::TokioRuntime;
-use quorate_core::{BackendError, BackendErrorKind, LockError, LockManager};
+use quorate_core::{BackendError, BackendErrorKind, LockError, LockGuard, LockManager};
 use quorate_memory::{MemoryNode, Value};
 use quorate_protocol::{Connection, Dial, NodeGroup, Parts, Push, RedisNode, Settings};
-use quorate_tests::dice::Dice;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::telling::{of, told};
@@ -33,7 +32,6 @@ struct Server {
     hangs: Arc<AtomicBool>,
     /// It writes no list, but locks.
     is_full: Arc<AtomicBool>,
-    dice: Dice,
 }
 
 impl Server {
@@ -48,7 +46,7 @@ impl Server {
 
     /// The time that it takes to reply.
     async fn replies(&self) {
-        sleep(self.dice.time(Duration::ZERO, 10 * MS)).await;
+        sleep(5 * MS).await;
         while self.hangs.load(Ordering::SeqCst) {
             sleep(MS).await;
         }
@@ -72,40 +70,25 @@ impl Server {
         names.concat()
     }
 
-    /// A command of a group or of a plain lock: `GET`, `SET` with or without `NX` or `IFEQ`, and
-    /// a compare-and-delete. There is nothing else.
+    /// A command of a group: `GET`, or `SET` with or without `NX` or `IFEQ`. A compare-and-delete
+    /// is there as well, and nothing else.
     fn execute(&self, command: &Parts) -> quorate_protocol::Value {
         let words: Vec<&[u8]> = command.iter().collect();
-        let found = words.get(1).and_then(|key| self.node.get(key));
-        let holds = |text: &[u8]| found == Some(Value::String(text.to_vec()));
-        match words[..] {
-            [b"DELIFEQ", key, text] => {
-                if holds(text) {
-                    self.node.expire(key);
-                }
-                quorate_protocol::Value::Int(holds(text).into())
-            }
-            [b"SET", LIST, ..] if self.is_full.load(Ordering::SeqCst) => {
+        let found = self.node.get(words[1]);
+        match (words[0], words.len()) {
+            (b"DELIFEQ", _) => quorate_protocol::Value::Int(0),
+            (b"SET", _) if words[1] == LIST && self.is_full.load(Ordering::SeqCst) => {
                 quorate_protocol::Value::Error("OOM command not allowed".into())
             }
-            [b"SET", _, _, b"NX", ..] if found.is_some() => quorate_protocol::Value::Nil,
-            [b"SET", _, _, b"IFEQ", text] if !holds(text) => quorate_protocol::Value::Nil,
-            [b"SET", key, text, b"NX", b"PX", ttl, ..] => {
-                let ttl = str::from_utf8(ttl).unwrap().parse().unwrap();
-                let text = Value::String(text.to_vec());
-                self.node.put_for(key, text, Duration::from_millis(ttl));
+            (b"SET", 4) if found.is_some() => quorate_protocol::Value::Nil,
+            (b"SET", 5) if found != Some(Value::String(words[4].to_vec())) => {
+                quorate_protocol::Value::Nil
+            }
+            (b"SET", 3..=5) => {
+                self.node.put(words[1], Value::String(words[2].to_vec()));
                 quorate_protocol::Value::Okay
             }
-            // The end of the probe of a handshake.
-            [b"SET", key, _, b"XX", ..] => {
-                self.node.expire(key);
-                quorate_protocol::Value::Okay
-            }
-            [b"SET", key, text, ..] => {
-                self.node.put(key, Value::String(text.to_vec()));
-                quorate_protocol::Value::Okay
-            }
-            [b"GET", _] => match found {
+            (b"GET", _) => match found {
                 Some(Value::String(text)) => quorate_protocol::Value::Text(text),
                 _ => quorate_protocol::Value::Nil,
             },
@@ -159,63 +142,33 @@ impl Dial for Server {
         _: Duration,
         _: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<Connected, BackendError> {
-        sleep(self.dice.time(Duration::ZERO, 10 * MS)).await;
+        sleep(5 * MS).await;
         Ok(Connected { server: self.clone(), age: self.age() })
     }
 }
 
-/// What has happened in a world.
-#[derive(Default)]
-struct Seen {
-    holders: AtomicUsize,
-    locks: AtomicUsize,
-    wrong_locks: AtomicUsize,
-    overlaps: AtomicUsize,
-    strangers: AtomicUsize,
-}
-
-/// What changes in a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
-    /// Some clients have one node more, or one less.
-    Step,
-    /// Some have a list that is no step away.
-    WrongList,
-    /// A step, and so many nodes as a quorum has lose their data, but for one.
-    StepAndLoss,
-}
-
 struct World {
     servers: Vec<Server>,
-    dice: Dice,
-    has_group: bool,
-    seen: Seen,
 }
 
 impl World {
-    fn new(seed: u64, has_group: bool) -> Self {
-        let dice = Dice::new(seed);
+    fn new() -> Self {
         let server = |node| {
             let (losses, hangs, is_full) = Default::default();
-            Server { node, losses, hangs, is_full, dice: dice.clone() }
+            Server { node, losses, hangs, is_full }
         };
         let nodes = MemoryNode::cluster(NODES, TokioRuntime::new());
-        Self {
-            servers: nodes.into_iter().map(server).collect(),
-            has_group,
-            seen: Seen::default(),
-            dice,
-        }
+        Self { servers: nodes.into_iter().map(server).collect() }
     }
 
     /// A process that has this list.
     fn client(&self, list: List) -> LockManager {
-        self.client_of(list, self.has_group.then(|| NodeGroup::new("g", false)))
+        self.client_of(list, NodeGroup::new("g", false))
     }
 
     /// A person accepts this list as that of the group.
     async fn accept(&self, list: List) {
-        let client = self.client_of(list, Some(NodeGroup::new("g", true)));
+        let client = self.client_of(list, NodeGroup::new("g", true));
         for _ in 0..3 {
             drop(client.lock("other").await.unwrap().release().await);
             self.settle().await;
@@ -237,98 +190,52 @@ impl World {
         sleep(100 * MS).await;
     }
 
-    fn client_of(&self, list: List, group: Option<NodeGroup>) -> LockManager {
+    fn client_of(&self, list: List, group: NodeGroup) -> LockManager {
         let servers = self.servers.iter().enumerate().filter(|(at, _)| list & 1 << at != 0);
         let mut settings = Settings::default();
-        settings.group = group;
+        settings.group = Some(group);
         let nodes = servers.map(|(_, server)| RedisNode::new(server.clone(), &settings));
         LockManager::builder(nodes).runtime(TokioRuntime::new()).build().unwrap()
     }
 
-    /// Locks, holds and starts anew at random times. `is_wrong`: its list is none of those that may meet.
-    async fn run(&self, list: List, is_wrong: bool) {
-        for _ in 0..3 {
-            let client = self.client(list);
-            for _ in 0..8 {
-                sleep(self.dice.time(Duration::ZERO, 100 * MS)).await;
-                let guard = match client.lock("r").no_wait().await {
-                    Ok(guard) => guard,
-                    Err(error) => {
-                        let is_stranger = error.to_string().contains("not a node of the group");
-                        self.seen.strangers.fetch_add(is_stranger.into(), Ordering::SeqCst);
-                        continue;
-                    }
-                };
-                let others = self.seen.holders.fetch_add(1, Ordering::SeqCst);
-                self.seen.overlaps.fetch_add((others > 0).into(), Ordering::SeqCst);
-                self.seen.locks.fetch_add(1, Ordering::SeqCst);
-                self.seen.wrong_locks.fetch_add(is_wrong.into(), Ordering::SeqCst);
-                sleep(self.dice.time(Duration::ZERO, 100 * MS)).await;
-                self.seen.holders.fetch_sub(1, Ordering::SeqCst);
-                let _ = guard.release().await;
-            }
+    /// The nodes answer no more.
+    fn hang(&self, nodes: impl IntoIterator<Item = usize>) {
+        nodes.into_iter().for_each(|at| self.servers[at].hangs.store(true, Ordering::SeqCst));
+    }
+
+    /// They answer again, also what they were asked meanwhile.
+    fn wake(&self, nodes: impl IntoIterator<Item = usize>) {
+        nodes.into_iter().for_each(|at| self.servers[at].hangs.store(false, Ordering::SeqCst));
+    }
+
+    /// Their connections end, and their data stays.
+    fn cut(&self, nodes: impl IntoIterator<Item = usize>) {
+        for at in nodes {
+            self.servers[at].losses.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// The group has a list. Then other clients have another one. A wrong list beside a step or a loss is not noticed.
-    async fn go(self, change: Change) -> Seen {
-        let is_wrong = change == Change::WrongList;
-        let loses_data = change == Change::StepAndLoss;
-        let lists: Vec<List> = (1..1 << NODES).collect();
-        let has_size = |list: &List| (3..=5).contains(&list.count_ones());
-        let first = *self.dice.pick(&lists.iter().copied().filter(has_size).collect::<Vec<_>>());
-        let is_other = |list: &List| match is_wrong {
-            true => list & first != 0 && *list != first && !is_step(first, *list),
-            false => has_size(list) && is_step(first, *list),
-        };
-        let other = *self.dice.pick(&lists.into_iter().filter(is_other).collect::<Vec<_>>());
-        self.found(first).await;
-        let loss = async {
-            sleep(self.dice.time(Duration::ZERO, 2_000 * MS)).await;
-            let of_both = self.servers.iter().enumerate();
-            let of_both = of_both.filter(|(at, _)| first & other & 1 << at != 0);
-            let lost = if loses_data { first.count_ones() as usize / 2 + 1 } else { 0 };
-            // One is left that knows the group.
-            of_both.skip(1).take(lost).for_each(|(_, server)| server.lose_all());
-        };
-        let clients = [(first, false), (first, false), (other, is_wrong), (other, is_wrong)];
-        let clients = clients.map(|(list, is_wrong)| self.run(list, is_wrong).boxed());
-        tokio::join!(join_all(clients), loss);
-        self.seen
+    /// The lists that the nodes keep, one after the other.
+    fn lists(&self) -> String {
+        self.servers.iter().map(Server::list).collect()
     }
 }
 
-/// Whether one of the lists has one node more, and all of the other.
-fn is_step(one: List, other: List) -> bool {
-    (one ^ other).count_ones() == 1
+/// Locks, and releases it.
+async fn cycle(client: &LockManager) {
+    drop(client.lock("r").no_wait().await.unwrap().release().await);
 }
 
-/// Sums over worlds: overlaps, locks, those of a wrong list, and refusals of strangers.
-fn totals(has_group: bool, change: Change) -> [usize; 4] {
-    let mut sums = [0; 4];
-    for seed in 0..60 {
-        let runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = { runtime }.enable_time().start_paused(true).build().unwrap();
-        let seen = runtime.block_on(World::new(seed, has_group).go(change));
-        let counts = [seen.overlaps, seen.locks, seen.wrong_locks, seen.strangers];
-        let counts = counts.map(AtomicUsize::into_inner);
-        assert!(!has_group || counts[0] == 0, "seed {seed}, {change:?}: two held it");
-        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-    }
-    sums
-}
-
-#[test]
-fn n2_in_worlds_where_one_node_comes_or_goes_under_locks_all_lock_and_no_two_hold() {
-    let [_, locks, _, strangers] = totals(true, Change::Step);
-    assert!(locks > 1_000 && strangers == 0, "{locks} locks, {strangers} refusals");
+/// A request that runs beside the test.
+fn asks(client: &LockManager, name: &'static str) -> JoinHandle<Result<LockGuard, LockError>> {
+    tokio::spawn(client.lock(name).no_wait().into_future())
 }
 
 /// What `scene` returns, of a world whose clock is paused.
 fn in_world<T>(scene: impl AsyncFnOnce(World) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(scene(World::new(7, true)))
+    runtime.block_on(scene(World::new()))
 }
 
 #[test]
@@ -371,7 +278,7 @@ fn n2_a_question_has_no_node_keep_a_list() {
                 world.settle().await;
             }
         }
-        assert_eq!(world.servers.iter().map(Server::list).collect::<String>(), "123123123");
+        assert_eq!(world.lists(), "123123123");
         drop(world.client(0b111).lock("r").no_wait().await.unwrap());
     });
 }
@@ -381,23 +288,23 @@ fn n2_a_question_has_no_node_keep_a_list() {
 fn n4_no_vote_waits_for_a_node_that_hangs() {
     in_world(async |world| {
         world.found(0b111).await;
-        world.servers[1].hangs.store(true, Ordering::SeqCst);
+        world.hang([1]);
         let from = tokio::time::Instant::now();
         let guard = world.client(0b111).lock("r").no_wait().await.unwrap();
         assert!(from.elapsed() < 100 * MS, "{:?}", from.elapsed());
         drop(guard.release().await);
         // A list is written when all ids are known, by who then locks.
         let client = world.client(0b1111);
-        drop(client.lock("r").no_wait().await.unwrap().release().await);
+        cycle(&client).await;
         world.settle().await;
         assert_eq!(world.servers[0].list(), "123");
-        world.servers[1].hangs.store(false, Ordering::SeqCst);
+        world.wake([1]);
         let client = world.client(0b1111);
         for _ in 0..2 {
-            drop(client.lock("r").no_wait().await.unwrap().release().await);
+            cycle(&client).await;
             world.settle().await;
         }
-        assert_eq!(world.servers.iter().map(Server::list).collect::<String>(), "1234".repeat(4));
+        assert_eq!(world.lists(), "1234".repeat(4));
     });
 }
 
@@ -410,7 +317,7 @@ fn n2_a_list_that_a_node_could_not_keep_is_written_again() {
         assert_eq!([0, 1, 2].map(|at| world.servers[at].list()), ["123", "123", ""]);
         world.servers[2].is_full.store(false, Ordering::SeqCst);
         sleep(1_000 * MS).await;
-        drop(client.lock("r").no_wait().await.unwrap().release().await);
+        cycle(&client).await;
         world.settle().await;
         assert_eq!(world.servers[2].list(), "123");
     });
@@ -420,7 +327,7 @@ fn n2_a_list_that_a_node_could_not_keep_is_written_again() {
 #[test]
 fn n4_the_first_lock_of_a_group_has_a_short_ttl_while_a_node_hangs() {
     in_world(async |world| {
-        world.servers[2].hangs.store(true, Ordering::SeqCst);
+        world.hang([2]);
         let request = world.client(0b111).lock("r").ttl(1_000 * MS).no_wait();
         assert!(request.await.unwrap().is_valid());
     });
@@ -430,13 +337,13 @@ fn n4_the_first_lock_of_a_group_has_a_short_ttl_while_a_node_hangs() {
 #[test]
 fn n4_no_win_waits_for_a_node_that_hangs_once_the_others_keep_a_list() {
     in_world(async |world| {
-        world.servers[2].hangs.store(true, Ordering::SeqCst);
+        world.hang([2]);
         let client = world.client(0b111);
-        drop(client.lock("r").no_wait().await.unwrap().release().await);
+        cycle(&client).await;
         world.found(0b011).await;
         sleep(1_000 * MS).await;
         // It reads the lists again, once a second.
-        drop(client.lock("r").no_wait().await.unwrap().release().await);
+        cycle(&client).await;
         let from = tokio::time::Instant::now();
         let guard = client.lock("r").no_wait().await.unwrap();
         assert!(from.elapsed() < 100 * MS, "{:?}", from.elapsed());
@@ -451,31 +358,25 @@ fn n4_a_win_of_nodes_without_a_list_waits_also_when_their_connections_have_ended
     in_world(async |world| {
         world.found(0b111_000).await;
         let client = world.client(0b011_111);
-        let lock = |name| {
-            let client = client.clone();
-            tokio::spawn(async move { client.lock(name).no_wait().await })
-        };
-        let hang = |at: usize, hangs| world.servers[at].hangs.store(hangs, Ordering::SeqCst);
-        let cut = |at: usize| world.servers[at].losses.fetch_add(1, Ordering::SeqCst);
-        (3..5).for_each(|at| hang(at, true));
-        let locks = lock("r");
+        world.hang(3..5);
+        let locks = asks(&client, "r");
         world.settle().await;
-        (0..3).for_each(|at| hang(at, true));
-        let fails = lock("s");
+        world.hang(0..3);
+        let fails = asks(&client, "s");
         world.settle().await;
-        (0..3).for_each(|at| _ = cut(at));
-        (0..3).for_each(|at| hang(at, false));
+        world.cut(0..3);
+        world.wake(0..3);
         sleep(2 * MS).await;
         // They are connected to again, and say nothing yet.
-        (0..3).for_each(|at| hang(at, true));
+        world.hang(0..3);
         world.settle().await;
-        cut(4);
-        hang(4, false);
+        world.cut([4]);
+        world.wake([4]);
         world.settle().await;
-        hang(3, false);
+        world.wake([3]);
         let Err(LockError::NoQuorum(error)) = locks.await.unwrap() else { panic!("two holders") };
         assert!(error.to_string().contains("not a node of the group"), "{error}");
-        (0..3).for_each(|at| hang(at, false));
+        world.wake(0..3);
         drop(fails.await);
     });
 }
@@ -485,11 +386,10 @@ fn n4_a_win_of_nodes_without_a_list_waits_also_when_their_connections_have_ended
 fn n2_a_list_that_comes_late_does_not_replace_another_one() {
     in_world(async |world| {
         world.found(0b111).await;
-        let hang = |at: usize, hangs| world.servers[at].hangs.store(hangs, Ordering::SeqCst);
-        hang(3, true);
+        world.hang([3]);
         let guard = world.client(0b1111).lock("r").no_wait().await.unwrap();
-        hang(0, true);
-        hang(3, false);
+        world.hang([0]);
+        world.wake([3]);
         world.settle().await;
         let lists = || world.servers.iter().map(Server::list).collect::<Vec<_>>();
         assert_eq!(lists()[..4], ["123", "1234", "1234", "1234"]);
@@ -497,7 +397,7 @@ fn n2_a_list_that_comes_late_does_not_replace_another_one() {
         let accepted = text.split_inclusive(|byte| *byte == b'\n').take(2).collect::<Vec<_>>();
         world.servers[0].node.put(LIST, Value::String(accepted.concat()));
         let accepted = lists().remove(0);
-        hang(0, false);
+        world.wake([0]);
         world.settle().await;
         assert_eq!(lists()[0], accepted);
         drop(guard.release().await);
@@ -510,16 +410,14 @@ fn n3_the_vote_of_a_stranger_counts_with_no_vote_that_shows_it_to_be_one() {
     in_world(async |world| {
         world.found(0b111).await;
         for (late, down) in [(0, 1), (1, 0), (3, 1), (3, 0)] {
-            let hang = |at: usize, hangs| world.servers[at].hangs.store(hangs, Ordering::SeqCst);
-            hang(late, true);
-            hang(down, true);
+            world.hang([late, down]);
             let wrong = world.client(0b1011);
-            let asking = tokio::spawn(async move { wrong.lock("r").no_wait().await.map(drop) });
+            let asking = asks(&wrong, "r");
             sleep(50 * MS).await;
-            hang(late, false);
+            world.wake([late]);
             let error = asking.await.unwrap().unwrap_err().to_string();
             assert!(error.contains("not a node of the group g"), "{late} {down}: {error}");
-            hang(down, false);
+            world.wake([down]);
             world.settle().await;
         }
     });
@@ -531,17 +429,17 @@ fn n5_a_running_client_counts_an_accepted_node_within_two_seconds() {
     in_world(async |world| {
         let client = world.found(0b111).await;
         world.servers[2].lose_all();
-        drop(client.lock("r").no_wait().await.unwrap().release().await);
+        cycle(&client).await;
         world.settle().await;
         let told = client.check().await.to_string();
         assert!(told.contains("it was replaced, or has lost its data"), "{told}");
         world.accept(0b111).await;
         for _ in 0..4 {
             sleep(500 * MS).await;
-            drop(client.lock("r").no_wait().await.unwrap().release().await);
+            cycle(&client).await;
         }
         // The vote of the accepted node is needed.
-        world.servers[0].hangs.store(true, Ordering::SeqCst);
+        world.hang([0]);
         drop(client.lock("r").no_wait().await.unwrap());
     });
 }
@@ -552,23 +450,17 @@ fn n3_a_vote_of_a_stranger_counts_no_more_when_its_connection_has_ended() {
     in_world(async |world| {
         world.found(0b00111).await;
         let client = world.client(0b11001);
-        let lock = |name| {
-            let client = client.clone();
-            tokio::spawn(async move { client.lock(name).no_wait().await })
-        };
-        let hang = |at: usize, hangs| world.servers[at].hangs.store(hangs, Ordering::SeqCst);
-        hang(0, true);
-        hang(4, true);
-        let locks = lock("r");
+        world.hang([0, 4]);
+        let locks = asks(&client, "r");
         world.settle().await;
         // The stranger has voted. Its connection ends in the middle of another call.
-        hang(3, true);
-        let fails = lock("s");
+        world.hang([3]);
+        let fails = asks(&client, "s");
         world.settle().await;
-        world.servers[3].losses.fetch_add(1, Ordering::SeqCst);
-        hang(3, false);
+        world.cut([3]);
+        world.wake([3]);
         world.settle().await;
-        hang(0, false);
+        world.wake([0]);
         let Err(LockError::NoQuorum(error)) = locks.await.unwrap() else { panic!("two holders") };
         assert!(error.to_string().contains("not a node of the group"), "{error}");
         drop(fails.await);
@@ -585,7 +477,7 @@ fn n5_a_node_that_lost_its_data_during_a_step_has_no_vote() {
         drop(world.client(0b111).lock("r").no_wait().await.unwrap());
         world.found(0b110).await;
         world.servers[0].lose_all();
-        world.servers[2].hangs.store(true, Ordering::SeqCst);
+        world.hang([2]);
         let Err(error) = world.client(0b111).lock("s").no_wait().await else { panic!("a vote") };
         let text = error.to_string();
         assert!(text.contains("it was replaced, or has lost its data"), "{text}");
@@ -599,10 +491,10 @@ fn n3_a_lock_ends_when_another_one_shows_that_strangers_have_granted_it() {
     in_world(async |world| {
         world.found(0b00111).await;
         let client = world.client(0b11001);
-        world.servers[0].hangs.store(true, Ordering::SeqCst);
+        world.hang([0]);
         let guard = client.lock("r").no_wait().await.unwrap();
-        world.servers[0].losses.fetch_add(1, Ordering::SeqCst);
-        world.servers[0].hangs.store(false, Ordering::SeqCst);
+        world.cut([0]);
+        world.wake([0]);
         world.settle().await;
         assert!(guard.is_valid());
         drop(client.lock("s").no_wait().await);
@@ -621,12 +513,12 @@ fn n5_a_person_accepts_the_new_addresses_of_nodes() {
         let [a, b] = [0, 1].map(|at| world.servers[at].node.get("quorate:node:id").unwrap());
         world.servers[0].node.put("quorate:node:id", b);
         world.servers[1].node.put("quorate:node:id", a);
-        world.servers[0].hangs.store(true, Ordering::SeqCst);
+        world.hang([0]);
         let Err(error) = world.client(0b111).lock("r").no_wait().await else { panic!("a copy") };
         assert!(error.to_string().contains("it may be a copy"), "{error}");
-        world.servers[0].hangs.store(false, Ordering::SeqCst);
+        world.wake([0]);
         world.accept(0b111).await;
-        world.servers[0].hangs.store(true, Ordering::SeqCst);
+        world.hang([0]);
         drop(world.client(0b111).lock("r").no_wait().await.unwrap());
     });
 }
@@ -636,35 +528,13 @@ fn n5_a_copy_of_the_data_of_a_node_has_no_vote() {
     in_world(async |world| {
         world.found(0b111).await;
         world.servers[3].become_a_copy_of(&world.servers[0]);
-        // The node itself answers late, or the third one, which shows that there are two.
-        for late in [0, 1] {
-            world.servers[late].hangs.store(true, Ordering::SeqCst);
+        for hangs in [true, false] {
+            world.servers[0].hangs.store(hangs, Ordering::SeqCst);
             let client = world.client(0b1011);
-            let asking = tokio::spawn(async move { client.lock("r").no_wait().await.map(drop) });
-            sleep(50 * MS).await;
-            world.servers[late].hangs.store(false, Ordering::SeqCst);
-            let error = asking.await.unwrap().unwrap_err();
-            assert!(error.to_string().contains(" id "), "{late}: {error}");
+            let Err(error) = client.lock("r").no_wait().await else { panic!("{hangs}") };
+            assert!(error.to_string().contains(" id "), "{error}");
         }
     });
-}
-
-/// Rule N4.
-#[test]
-fn n3_in_worlds_where_some_have_a_wrong_list_no_two_hold() {
-    let [_, locks, wrong, strangers] = totals(true, Change::WrongList);
-    assert!(locks > 1_000 && strangers > 1_000, "{locks} locks, {strangers} refusals");
-    assert!(wrong > 0, "a wrong list may have a majority that meets the others");
-    let [overlaps, ..] = totals(false, Change::WrongList);
-    assert!(overlaps > 100, "without a group: {overlaps}");
-}
-
-#[test]
-fn n5_in_worlds_where_nodes_lose_their_data_no_two_hold() {
-    let [_, locks, _, strangers] = totals(true, Change::StepAndLoss);
-    assert!(locks > 500 && strangers > 0, "{locks} locks, {strangers} refusals");
-    let [overlaps, ..] = totals(false, Change::StepAndLoss);
-    assert!(overlaps > 0, "without a group: {overlaps}");
 }
 
 /// The client has the list of before two steps.
