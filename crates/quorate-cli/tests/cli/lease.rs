@@ -5,8 +5,8 @@ use quorate_tests::{Nodes, RedisServer};
 use rustix::process::Signal;
 
 use crate::support::{
-    Dir, LONG_PERIOD, Started, UNTIL_GO, delete, is_group_alive, keys_left, pause_writes, pid, run,
-    start, take, unpause_writes, wait_for_a_waiter,
+    Dir, LONG_PERIOD, RENEWED_SOON, Started, UNTIL_GO, delete, is_group_alive, keys_left,
+    pause_writes, pid, run, start, take, unpause_writes, wait_for_a_waiter,
 };
 
 /// The safety margin of this ttl is 500 ms: so late may a busy machine kill the command.
@@ -231,8 +231,8 @@ fn a_renewal_that_fails_is_one_line() {
     };
     for (options, lines) in [(&[][..], 2), (&["-q"], 0)] {
         let (dir, name) = (&Dir::new(), format!("lock-{lines}"));
-        let words = ["run", "--ttl", "9s", "--kill-after", "100ms", &name, "-c", UNTIL_GO];
-        let mut started = start(dir, &nodes.addresses(), &[&words[..], options].concat());
+        let words = [&["run"], &RENEWED_SOON[..], &[&name, "-c", UNTIL_GO], options].concat();
+        let mut started = start(dir, &nodes.addresses(), &words);
         dir.wait_for("started");
         let mut seen = 0;
         // On a busy machine a renewal may come too late for the lease: then the same risk goes on.

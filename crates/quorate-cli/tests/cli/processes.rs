@@ -145,16 +145,17 @@ fn x2_what_is_left_in_other_groups_ends_before_the_release() {
 
 #[test]
 fn x1_nothing_runs_after_the_lease_in_other_groups() {
-    let nodes = &Nodes::start(3);
-    for kind in &scripts(STUBBORN)[..3] {
-        let dir = &Dir::new();
-        let (mut started, work) = begin(dir, nodes, kind, STUBBORN);
-        pause_writes(nodes);
+    let (nodes, kinds) = (&Nodes::start(3), &scripts(STUBBORN)[..3]);
+    let dirs = [(); 3].map(|()| Dir::new());
+    let begun = kinds.iter().zip(&dirs).map(|(kind, dir)| begin(dir, nodes, kind, STUBBORN));
+    let begun: Vec<_> = begun.collect();
+    pause_writes(nodes);
+    for ((mut started, work), (kind, _)) in begun.into_iter().zip(kinds) {
         let done = started.done();
-        assert!(!is_alive(work), "{}", kind.0);
-        assert_eq!(done.code(), Some(79), "{}: {done:?}", kind.0);
-        unpause_writes(nodes);
+        assert!(!is_alive(work), "{kind}");
+        assert_eq!(done.code(), Some(79), "{kind}: {done:?}");
     }
+    unpause_writes(nodes);
 }
 
 /// A process that begins a session of its own is no process of the command any more.

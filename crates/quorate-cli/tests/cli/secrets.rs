@@ -4,7 +4,7 @@ use std::fs;
 
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer};
 
-use crate::support::{Dir, UNTIL_GO, connects_again, run, start};
+use crate::support::{Dir, RENEWED_SOON, UNTIL_GO, connects_again, run, start};
 
 const PASSWORD: &str = "correct-horse";
 const WARNING: &str = "a password in --nodes";
@@ -83,7 +83,7 @@ fn addresses_are_read_again_when_a_login_was_refused() {
     };
     write("old");
     let words = ["--nodes-file", "nodes", "run", "--wait", "1h", "a", "-c", UNTIL_GO];
-    let mut started = start(dir, &[], &words);
+    let mut started = start(dir, &[], &[&words[..3], &RENEWED_SOON, &words[3..]].concat());
     dir.wait_for("started");
     for [old, new] in [["old", "new"], ["new", "newer"]] {
         by_the_page(">NEW", new);

@@ -17,6 +17,9 @@ pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
 /// A period that no test sees the end of.
 pub(crate) const LONG_PERIOD: &str = "1month";
 
+/// A lease whose renewals are seconds apart, and long enough for a busy machine.
+pub(crate) const RENEWED_SOON: [&str; 4] = ["--ttl", "9s", "--kill-after", "100ms"];
+
 /// A script that says that it runs, and ends once there is a file `go`.
 pub(crate) const UNTIL_GO: &str =
     "echo started > started; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
@@ -268,19 +271,21 @@ pub(crate) fn keys_left(nodes: &Nodes) -> Vec<(usize, String)> {
     nodes.keys_left()
 }
 
-/// Ends the connections to the nodes, and waits until there are others.
+/// Ends the connections to the nodes, and waits until there are others at each: a renewal makes them.
 pub(crate) fn connects_again(nodes: &Nodes) {
     let ours = |node: &RedisServer| {
         let list = node.cli(&["CLIENT", "LIST"]).text();
         let ours = list.lines().filter(|line| line.contains(" name=quorate "));
         ours.filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect::<Vec<_>>()
     };
-    for node in nodes.iter() {
-        let before = ours(node);
-        assert_ne!(before, [""; 0]);
+    let before: Vec<_> = nodes.iter().map(ours).collect();
+    for (node, before) in nodes.iter().zip(&before) {
+        assert_ne!(*before, [""; 0]);
         assert_ne!(node.cli(&["CLIENT", "KILL", "TYPE", "normal"]).integer(), 0);
-        eventually("another connection", || ours(node).iter().any(|id| !before.contains(id)));
     }
+    let is_new =
+        |(node, before): (_, &Vec<String>)| ours(node).iter().any(|id| !before.contains(id));
+    eventually("other connections", || nodes.iter().zip(&before).all(is_new));
 }
 
 /// Waits until another process waits for the lock.
