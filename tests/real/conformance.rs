@@ -13,7 +13,7 @@ use quorate_tests::{RedisServer, Reply};
 
 use crate::calls::server_id;
 use crate::client::{Client, current_thread, on_tokio};
-use crate::pools;
+use crate::{permissions, pools};
 
 struct Real<'a> {
     server: &'a RedisServer,
@@ -72,36 +72,42 @@ impl Testbed for Real<'_> {
 
 type Make = fn(&str) -> Arc<dyn LockBackend>;
 
-/// The kinds of nodes, and how many cases of the suite concern each. A pool keeps no order and does not watch.
-const KINDS: [(Make, usize, bool); 3] = [
-    (|address| Client::Redis.connect_one(address), 66, true),
-    (|address| Client::Fred.connect_one(address), 66, true),
-    (pools::theirs, 58, false),
+/// The kinds of nodes, what a user needs beside the rights of the guide, and how many cases of the suite concern each. A pool
+/// keeps no order and does not watch, and one of a user pings its connections.
+const KINDS: [(Make, &str, usize, bool); 3] = [
+    (|address| Client::Redis.connect_one(address), "", 66, true),
+    (|address| Client::Fred.connect_one(address), "", 66, true),
+    (pools::theirs, "+ping", 58, false),
 ];
 
 /// Checks a node on a server of its own, which keeps its data over a restart.
-async fn check(make: Make, cases: usize, runtime: Arc<dyn Runtime>) {
-    let server = &RedisServer::builder().append_only().start();
-    let node = make(&server.address());
+async fn check(make: Make, right: &str, cases: usize, runtime: Arc<dyn Runtime>) {
+    let rules = format!("on >pw ~* {}{right}", permissions::rights());
+    let server = &RedisServer::builder().append_only().user("locker", &rules).start();
+    let node = make(&server.address_as("locker", "pw"));
     let name = format!("{node:?}");
     let real = Real { server, backend: node, runtime };
     let passed = backend(&real).await.unwrap_or_else(|failure| panic!("{name}: {failure}"));
     assert_eq!(passed.len(), cases, "{name}: {passed:?}");
+    permissions::assert_enough(server);
 }
 
 /// All at once, as most of it is waiting.
+/// Rules V7, V9.
 #[test]
 fn each_kind_of_node_keeps_the_contract_on_every_runtime() {
     thread::scope(|scope| {
-        for (make, cases, on_every_runtime) in KINDS {
-            let tokio = move || check(make, cases, Arc::new(TokioRuntime::new()));
+        for (make, right, cases, on_every_runtime) in KINDS {
+            let tokio = move || check(make, right, cases, Arc::new(TokioRuntime::new()));
             scope.spawn(move || on_tokio(tokio()));
             if !on_every_runtime {
                 continue;
             }
             scope.spawn(move || current_thread().block_on(tokio()));
-            scope.spawn(move || smol::block_on(check(make, cases, Arc::new(SmolRuntime::new()))));
-            scope.spawn(move || block_on(check(make, cases, Arc::new(StdRuntime::new()))));
+            scope.spawn(move || {
+                smol::block_on(check(make, right, cases, Arc::new(SmolRuntime::new())))
+            });
+            scope.spawn(move || block_on(check(make, right, cases, Arc::new(StdRuntime::new()))));
         }
     });
 }

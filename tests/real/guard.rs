@@ -145,7 +145,7 @@ fn a_soft_quarantine_ends_max_ttl_and_a_second_after_the_second_of_the_start() {
 }
 
 /// The guard has not seen the node. An operator keeps it out for good, for longer or for less than the guard does, or has
-/// written an epoch that none is.
+/// written an epoch that none is, or another guard one with another `max_ttl`.
 #[test]
 fn what_an_operator_has_set_on_a_node_that_the_guard_has_not_seen_counts() {
     use BackendErrorKind::{MaxTtl, Quarantined};
@@ -182,42 +182,22 @@ fn what_an_operator_has_set_on_a_node_that_the_guard_has_not_seen_counts() {
             assert_eq!(node.cli(&["DEL", QUARANTINE]).integer(), 1);
             manager.lock("r").no_wait().await.unwrap().release().await.unwrap();
         }
-        for epoch in ["by hand", "", "a:b:c:", ":1000", "run:id:1:1000ms"] {
+        // Of this run of the server or of another one, with another `max_ttl`.
+        let theirs =
+            [node.run_id(), "another".to_owned()].map(|run| format!("{run}:7:{}", 2 * hour));
+        let none = ["by hand", "", "a:b:c:", ":1000", "run:id:1:1000ms"].map(str::to_owned);
+        for epoch in none.into_iter().chain(theirs.clone()) {
             node.flushall();
-            node.set(EPOCH, epoch);
+            node.set(EPOCH, &epoch);
             for guard in [strict(), soft()] {
                 let manager = manager(Client::Redis, &[node.address()], guard);
                 let (kind, text) = failure(&manager).await;
                 assert_eq!(kind, MaxTtl, "{epoch:?}: {text}");
+                let both =
+                    format!("its max_ttl is {} ms, not {} ms", 2 * hour, ms(guard.max_ttl()));
+                assert_eq!(text.contains(&both), theirs.contains(&epoch), "{text}");
                 assert_eq!(node.get(EPOCH).as_deref(), Some(epoch.as_bytes()));
                 assert_eq!(node.get(QUARANTINE), None);
-            }
-        }
-    });
-}
-
-/// Whichever of two guards has come first, and whether or not the server has restarted since.
-#[test]
-fn a_real_node_refuses_a_guard_with_another_max_ttl_and_says_both() {
-    let (one, other) = (MAX_TTL, MAX_TTL - Duration::from_millis(1));
-    on_tokio(async {
-        let node = RedisServer::start();
-        for (first, second) in [(one, other), (other, one)] {
-            node.flushall();
-            is_quarantined(&manager(Client::Redis, &[node.address()], first)).await;
-            let epoch = node.get(EPOCH);
-            // As after a restart or a promotion: another run, with the same `max_ttl`.
-            let theirs = format!("another:run:7:{}", first.as_millis());
-            for epoch in [epoch, Some(theirs.into_bytes())] {
-                node.set(EPOCH, epoch.unwrap());
-                for guard in [RestartGuard::strict(second), RestartGuard::soft(second)] {
-                    let (kind, text) =
-                        failure(&manager(Client::Redis, &[node.address()], guard)).await;
-                    assert_eq!(kind, BackendErrorKind::MaxTtl, "{text}");
-                    let told = [first, second].map(|time| format!("{} ms", time.as_millis()));
-                    assert!(text.contains(&told.join(", not ")), "{text}");
-                }
-                is_quarantined(&manager(Client::Redis, &[node.address()], first)).await;
             }
         }
     });

@@ -1,5 +1,6 @@
 //! The permissions that the guide names: with no others a user does all that a lock needs.
 
+use std::collections::BTreeSet;
 use std::future::IntoFuture;
 use std::pin::pin;
 use std::slice;
@@ -26,61 +27,35 @@ fn line(user: &str, password: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-#[test]
-fn the_acl_line_of_the_guide_is_enough() {
-    let node = RedisServer::builder().user("default", "reset").start();
-    // The second one has no name, and has to ask for it. A database is chosen by SELECT.
-    let permit = |user, password, others: &[&str]| {
-        let others = others.iter().map(|word| (*word).to_owned());
-        let words: Vec<_> = line(user, password).into_iter().chain(others).collect();
-        assert_eq!(node.cli(&words).error(), None, "{words:?}");
-    };
-    permit("locker", ">pw", &[]);
-    permit("other", ">pw", &["+select"]);
-    permit("default", "nopass", &[]);
-    let addresses =
-        [node.address_as("locker", "pw"), node.address_as("other", "pw") + "/1", node.address()];
-    on_tokio(async {
-        for (number, (client, address)) in Client::WITH_POOL
-            .into_iter()
-            .flat_map(|client| addresses.iter().map(move |address| (client, address)))
-            .enumerate()
-        {
-            let place = format!("{client:?} at {address}");
-            let manager = || client.manager_at(address);
-            let (one, other) = (manager(), manager());
-            everything(number, &place, &node, &one, &other).await;
-            // Its first lock is quarantined, and makes the epoch.
-            let max_ttl = LONG_TTL + Duration::from_secs(1);
-            let guarded =
-                unhurried(client.connect(slice::from_ref(address))).restart_guard(max_ttl);
-            let guarded = guarded.build().unwrap();
-            let refused = guarded.lock("orders:9").no_wait().await.unwrap_err().to_string();
-            assert!(refused.contains("quarantine"), "{place}: {refused}");
-            let database = if address.ends_with("/1") { "1" } else { "0" };
-            let mut admin = node.connect();
-            for words in [&["SELECT", database][..], &["DEL", "quorate:guard:quarantine"]] {
-                assert_eq!(admin.command(words).unwrap().error(), None);
-            }
-            guarded.lock("orders:9").await.unwrap().release().await.unwrap();
-            guarded.read("orders:9").await.unwrap().release().await.unwrap();
-            assert_eq!(problems(&guarded).await, [""; 0], "{place}");
-            for manager in [one, other, guarded] {
-                assert_clean(&manager).await;
-            }
-            node.flushall();
-        }
-    });
-    // What a new connection sends beside that may be refused, and a compare-and-delete that some servers have. A check asks
-    // for a setting that is no matter of a lock.
-    let may_be = |what: &String| {
-        ["ping", "delifeq", "delex", "config|get"].contains(&what.as_str())
+/// The rights of that line. The suite of [`crate::conformance`] has no others.
+pub(crate) fn rights() -> String {
+    let line = line("locker", ">pw");
+    let is_right = |word: &&String| word.starts_with('+');
+    line.iter().filter(is_right).map(|right| format!("{right} ")).collect()
+}
+
+/// A node has refused a user of the line nothing but what a new connection sends beside that, a compare-and-delete that some
+/// servers have, and a setting that a check asks for.
+pub(crate) fn assert_enough(node: &RedisServer) {
+    let may_be = |what: &str| {
+        ["ping", "delifeq", "delex", "config|get"].contains(&what)
             || what.starts_with("command")
             || what.starts_with("client") && what != "client|tracking"
     };
-    let denied = node.cli(&["ACL", "LOG"]).array().into_iter();
-    let denied: Vec<_> = denied.map(|entry| entry.array()[7].text()).collect();
-    assert!(denied.iter().all(may_be), "{denied:?}");
+    let refused = refusals(node);
+    assert!(refused.iter().all(|(what, _)| may_be(what)), "{refused:?}");
+}
+
+/// But for those of a check, and of other addresses.
+#[test]
+fn the_acl_line_of_the_guide_has_the_rights_of_its_rows() {
+    let is_other = |feature: &str| feature.ends_with("`check`") || feature.contains("database");
+    let rows = features().into_iter().filter(|(feature, _)| !is_other(feature));
+    let mut of_rows: BTreeSet<_> = rows.flat_map(|(_, rights)| rights).collect();
+    // A name is a help to who looks.
+    of_rows.insert("+client|setname".to_owned());
+    let of_line: BTreeSet<_> = rights().split_whitespace().map(str::to_owned).collect();
+    assert_eq!(of_line, of_rows);
 }
 
 /// The user may not use the key of the probe either: the lock is refused before it is set.
@@ -363,77 +338,7 @@ fn a_key_that_is_forbidden_costs_no_other_call_of_its_script() {
     }
 }
 
-/// Each operation of a manager but those of the restart guard.
-async fn everything(
-    number: usize,
-    place: &str,
-    node: &RedisServer,
-    one: &LockManager,
-    other: &LockManager,
-) {
-    let joined = calls(node, "zadd");
-    let guard = one.lock(["orders:1", "orders:2"]).await.unwrap();
-    guard.extend().await.unwrap();
-    cycle(one, &["orders:5", "orders:6"]).await;
-    let waits = tokio::spawn(other.lock("orders:1").into_future());
-    until("an entry in the queue", || calls(node, "zadd") > joined).await;
-    guard.release().await.unwrap();
-    waits.await.unwrap().unwrap().release().await.unwrap();
-    let fenced = one.lock("orders:3").fenced().label("web-3").await.unwrap();
-    let told = other.inspect("orders:3").await.unwrap().to_string();
-    assert!(told.starts_with("held by \"web-3\" on 1 of 1 nodes"), "{place}: {told}");
-    fenced.release().await.unwrap();
-    reads(place, node, one, other).await;
-    takes_permits(place, node, one, other).await;
-    let name = format!("orders:{number}:kept");
-    let guard = one.lock(&name).await.unwrap();
-    guard.keep(LONG_TTL).await.unwrap();
-    assert!(other.revoke(&name).await.unwrap().is_effective(), "{place}");
-    assert!(other.delete(&name).await.unwrap().is_effective(), "{place}");
-    let problems = problems(one).await;
-    // The node keeps nothing on a disk.
-    let forgets =
-        ["forgets its locks when it restarts (appendonly no)", "restarted and kept nothing"];
-    let is_known = problems.iter().zip(forgets).all(|(one, known)| one.starts_with(known));
-    assert!(is_known && problems.len() == 2, "{place}: {problems:?}");
-}
-
 async fn problems(manager: &LockManager) -> Vec<String> {
     let check = manager.check().await;
     check.problems().map(|(_, problem)| problem.to_string()).collect()
-}
-
-/// Two readers, one of which is renewed. A writer waits for the last of them, and a reader for the writer.
-async fn reads(place: &str, node: &RedisServer, one: &LockManager, other: &LockManager) {
-    let first = one.read("orders:4").await.unwrap();
-    let second = other.read("orders:4").label("web-4").await.unwrap();
-    first.extend().await.unwrap();
-    let seen = one.inspect("orders:4").await.unwrap();
-    assert_eq!(seen.readers().len(), 2, "{place}: {seen}");
-    second.release().await.unwrap();
-    let joined = calls(node, "zadd");
-    let writes = tokio::spawn(other.lock("orders:4").into_future());
-    until("a writer in the queue", || calls(node, "zadd") > joined).await;
-    first.release().await.unwrap();
-    let writing = writes.await.unwrap().unwrap();
-    assert!(one.read("orders:4").no_wait().await.unwrap_err().is_held(), "{place}");
-    let joined = calls(node, "zadd");
-    let reads = tokio::spawn(one.read("orders:4").into_future());
-    until("a reader in the queue", || calls(node, "zadd") > joined).await;
-    writing.release().await.unwrap();
-    reads.await.unwrap().unwrap().release().await.unwrap();
-}
-
-/// All permits, and a waiter for one of them.
-async fn takes_permits(place: &str, node: &RedisServer, one: &LockManager, other: &LockManager) {
-    let permit = |manager: &LockManager| manager.permit("orders:5", TWO);
-    let (first, second) = (permit(one).await.unwrap(), permit(one).await.unwrap());
-    assert!(permit(other).no_wait().await.unwrap_err().is_held(), "{place}");
-    let joined = calls(node, "zadd");
-    let waits = tokio::spawn(permit(other).into_future());
-    until("an entry in the queue", || calls(node, "zadd") > joined).await;
-    first.release().await.unwrap();
-    let third = waits.await.unwrap().unwrap();
-    third.release().await.unwrap();
-    second.release().await.unwrap();
 }

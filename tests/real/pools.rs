@@ -18,7 +18,7 @@ use quorate_tests::wait::{LIMIT, until, until_it_says};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::calls::{acquire, acquire_in_the_end, claim, extend, kind, release, server_id};
-use crate::client::{Client, accepted, assert_clean, calls, on_tokio, pooled, unhurried};
+use crate::client::{Client, accepted, assert_clean, on_tokio, pooled, unhurried};
 
 /// A pool as most users make it, but for its patience.
 pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
@@ -34,26 +34,6 @@ fn theirs_of_a_moment(address: &str) -> Arc<dyn LockBackend> {
     let pool = Pool::builder().max_size(2).connection_timeout(Duration::from_millis(100));
     let pool = pool.idle_timeout(None).max_lifetime(None).build_unchecked(client);
     Arc::new(from_pool(address, pool))
-}
-
-/// A connection of a pool belongs to another call by the time of a push.
-#[test]
-fn waiters_over_a_pool_poll() {
-    let node = RedisServer::start();
-    on_tokio(async {
-        let manager = || Client::Pool.manager_at(&node.address());
-        let (one, other) = (manager(), manager());
-        let guard = one.lock("r").await.unwrap();
-        let before = calls(&node, "zadd");
-        let waits = tokio::spawn(other.lock("r").into_future());
-        until("an entry in the queue", || calls(&node, "zadd") > before).await;
-        guard.release().await.unwrap();
-        waits.await.unwrap().unwrap().release().await.unwrap();
-        for manager in [one, other] {
-            assert_clean(&manager).await;
-        }
-        assert_eq!(node.keys(), [""; 0]);
-    });
 }
 
 #[test]

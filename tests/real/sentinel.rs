@@ -4,7 +4,6 @@ use std::fs;
 use std::future::{IntoFuture as _, ready};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use quorate::backend::Vote;
@@ -223,6 +222,9 @@ fn what_is_wrong_with_a_sentinel_is_not_wrong_with_its_primary() {
             let failure = unreachable(manager(&[&wrong]).lock("r").no_wait().await);
             let error = only_error(&failure);
             assert!(error.is_not_sent() && error.to_string().contains(reason), "{error}");
+            // The last one has named a server, which is told of.
+            let name = wrong.url().replace("redis://", "sentinel ") + ": ";
+            assert!(reason == "refused" || error.to_string().contains(&name), "{error}");
             assert_eq!(error.kind(), Kind::Connection, "{error}");
             assert!(!failure.is_permanent(), "{failure}");
             for sentinels in [[&wrong, &current], [&current, &wrong]] {
@@ -231,23 +233,6 @@ fn what_is_wrong_with_a_sentinel_is_not_wrong_with_its_primary() {
             }
         });
     }
-}
-
-#[test]
-fn each_sentinel_is_named_with_what_is_wrong_with_it() {
-    let group = Nodes::start(1);
-    let sentinel = RedisServer::builder().sentinel_of("others", group[0].port()).start();
-    on_tokio(async {
-        let sentinels = [format!("redis://{}", Peer::nowhere()), sentinel.address()];
-        let node = builder().connect_timeout(LIMIT).sentinel("redis://:hunter2@orders", &sentinels);
-        let manager = unhurried([node.unwrap()]).build().unwrap();
-        let failure = unreachable(manager.lock("r").no_wait().await);
-        let text = only_error(&failure).to_string();
-        let [dead, other] = sentinels.map(|it| it.replace("redis://", "sentinel "));
-        assert!(text.contains(&format!("{dead}: ")) && text.contains("refused"), "{text}");
-        assert!(text.ends_with(&format!("{other}: it knows no group \"orders\"")), "{text}");
-        assert!(!failure.is_permanent() && !text.contains("hunter2"), "{text}");
-    });
 }
 
 /// The address of a group finds its primary, with a login for the servers and another one for the sentinels, over TCP and
@@ -342,23 +327,6 @@ fn silent_sentinels_delay_no_connection() {
         let manager = unhurried([node]).build().unwrap();
         let locked = within_limit("a lock", manager.lock("r").into_future()).await.unwrap();
         locked.release().await.unwrap();
-    });
-}
-
-/// Its connections stay open. Without a reply they would be over after the limit, which does not come here.
-#[test]
-fn a_primary_that_hangs_is_left_when_another_one_is_named() {
-    on_tokio(async {
-        let group = Group::start().await;
-        let sentinels = [group.sentinel.address()];
-        let node = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
-        let node = node.sentinel("redis://orders/2", sentinels).unwrap();
-        let manager = unhurried([node]).node_timeout(Duration::from_millis(200)).build().unwrap();
-        lock(&manager, "before").await;
-        group.hang().await;
-        lock(&manager, "after").await;
-        assert!(has(&group.replica, "after"));
-        group.primary.resume();
     });
 }
 

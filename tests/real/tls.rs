@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use quorate::fred::fred::rustls::pki_types::pem::PemObject as _;
 use quorate::fred::fred::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -11,7 +10,7 @@ use quorate::fred::fred::types::config::{Config, TlsConnector};
 use quorate::redis::ConnectError;
 use quorate::redis::redis::{Client, ClientTlsConfig, TlsCertificates};
 use quorate_tests::wait::{LIMIT, LONG_TTL, within_limit};
-use quorate_tests::{Authority, Nodes, RedisServer, TEST_CA};
+use quorate_tests::{Authority, RedisServer, TEST_CA};
 
 use crate::client::{Client as QuorateClient, calls, on_tokio, unhurried, unreachable};
 
@@ -20,12 +19,11 @@ fn nodes(versions: &str) -> Vec<RedisServer> {
     (0..3).map(|_| builder.clone().start()).collect()
 }
 
-/// Locks twice in a process of its own, which trusts the authorities in `trusted`, and waits for as
-/// long as a ttl.
-fn locks(client: &str, nodes: &[RedisServer], trusted: &str, ttl: Duration) -> Output {
+/// fred locks twice in a process of its own, which trusts the authority of the tests.
+fn locks_by_fred(nodes: &[RedisServer]) -> Output {
     let mut program = Command::new(env!("CARGO_BIN_EXE_program"));
-    program.env("SSL_CERT_FILE", trusted).env_remove("SSL_CERT_DIR");
-    program.args(["last-guard", "multi-thread", client, &ttl.as_secs().to_string()]);
+    program.env("SSL_CERT_FILE", TEST_CA).env_remove("SSL_CERT_DIR");
+    program.args(["last-guard", "multi-thread", "fred", &LONG_TTL.as_secs().to_string()]);
     program.args(nodes.iter().map(RedisServer::tls_address)).output().unwrap()
 }
 
@@ -39,7 +37,7 @@ fn a_lock_is_taken_over_each_version_of_tls() {
     {
         let nodes = nodes(version);
         if client == QuorateClient::Fred {
-            let output = locks("fred", &nodes, TEST_CA, LONG_TTL);
+            let output = locks_by_fred(&nodes);
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         } else {
             let clients = nodes.iter().map(|node| {
@@ -57,60 +55,21 @@ fn a_lock_is_taken_over_each_version_of_tls() {
     }
 }
 
-#[test]
-fn a_node_with_a_certificate_of_nobody_who_is_trusted_is_none() {
-    let nodes = [RedisServer::builder().tls().start()];
-    for client in ["redis", "fred"] {
-        // A slow machine may not come as far as the certificate.
-        let is_told = [1, 4, 16, 64].into_iter().any(|ttl| {
-            let output = locks(client, &nodes, "/dev/null", Duration::from_secs(ttl));
-            assert!(!output.status.success(), "{client}");
-            String::from_utf8_lossy(&output.stderr).to_lowercase().contains("certificate")
-        });
-        assert!(is_told, "{client}: the reason");
-    }
-}
-
-/// The certificate that a client shows, and the authority that it trusts.
-fn certificates(client: Option<(&Authority, &str)>, trusted: &Authority) -> TlsCertificates {
-    let client_tls = client.map(|(authority, key)| ClientTlsConfig {
-        client_cert: fs::read(authority.certify("client").cert).unwrap(),
-        client_key: fs::read(authority.certify(key).key).unwrap(),
+/// With a certificate that a client has of an authority, and another authority that it trusts.
+fn certificates(client: Option<&Authority>, trusted: &Authority) -> TlsCertificates {
+    let client_tls = client.map(|authority| authority.certify("client")).map(|own| {
+        let [client_cert, client_key] = [own.cert, own.key].map(|file| fs::read(file).unwrap());
+        ClientTlsConfig { client_cert, client_key }
     });
     TlsCertificates { client_tls, root_cert: Some(fs::read(trusted.ca()).unwrap()) }
 }
 
-#[test]
-fn an_authority_and_a_client_certificate_of_ones_own() {
-    let (authority, stranger) = (&Authority::create(), &Authority::create());
-    let nodes = Nodes::start_with(3, &RedisServer::builder().tls_of(authority));
-    let addresses: Vec<_> = nodes.iter().map(RedisServer::tls_address).collect();
-    let connect = |count: usize, certificates| {
-        let nodes = quorate::redis::builder().connect_timeout(LIMIT).tls(certificates);
-        unhurried(nodes.connect(&addresses[..count]).unwrap()).build().unwrap()
-    };
-    on_tokio(async {
-        let trusted = connect(3, certificates(Some((authority, "client")), authority));
-        trusted.lock("r").await.unwrap().release().await.unwrap();
-        for (certificates, why) in [
-            (certificates(None, authority), "CertificateRequired"),
-            (certificates(Some((stranger, "client")), authority), "UnknownCA"),
-            (certificates(Some((authority, "client")), stranger), "invalid peer certificate"),
-            (certificates(Some((authority, "another")), authority), "KeyMismatch"),
-        ] {
-            let failure = unreachable(connect(1, certificates).lock("r").no_wait().await);
-            assert!(failure.to_string().contains(why), "{why}: {failure}");
-            assert!(failure.is_permanent(), "{failure}");
-        }
-    });
-}
-
 /// The configuration of fred with these certificates.
-fn config(address: &str, client: Option<(&Authority, &str)>, trusted: &Authority) -> Config {
+fn config(address: &str, client: Option<&Authority>, trusted: &Authority) -> Config {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(trusted.ca()).unwrap()).unwrap();
     let tls = ClientConfig::builder().with_root_certificates(roots);
-    let tls = match client.map(|(authority, name)| authority.certify(name)) {
+    let tls = match client.map(|authority| authority.certify("client")) {
         Some(certificate) => {
             let chain = vec![CertificateDer::from_pem_file(certificate.cert).unwrap()];
             let key = PrivateKeyDer::from_pem_file(certificate.key).unwrap();
@@ -133,14 +92,14 @@ fn tls_that_no_waiting_heals_is_permanent_and_says_why() {
         let (server, named) = (start(authority), start(by_name));
         let by_address = named.tls_address().replace("localhost", "127.0.0.1");
         let without_tls = format!("rediss://127.0.0.1:{}", server.port());
-        let own = Some((authority, "client"));
+        let own = Some(authority);
         let no_certificate =
             if version == "TLSv1.2" { "HandshakeFailure" } else { "CertificateRequired" };
         for (address, client_certificate, trusted, why) in [
             (server.tls_address(), own, stranger, "BadSignature"),
-            (by_address, Some((by_name, "client")), by_name, "127.0.0.1"),
+            (by_address, Some(by_name), by_name, "127.0.0.1"),
             (server.tls_address(), None, authority, no_certificate),
-            (server.tls_address(), Some((stranger, "client")), authority, "UnknownCA"),
+            (server.tls_address(), Some(stranger), authority, "UnknownCA"),
             (without_tls, own, authority, "speaks no TLS"),
         ] {
             for client in QuorateClient::ALL {
@@ -176,7 +135,7 @@ fn certificates_that_are_none_are_refused() {
         |it: &mut TlsCertificates| it.root_cert = Some(b"-----BEGIN CERTIFICATE-----\n".to_vec()),
         |it: &mut TlsCertificates| it.client_tls.as_mut().unwrap().client_key = b"no key".to_vec(),
     ] {
-        let mut broken = certificates(Some((&authority, "client")), &authority);
+        let mut broken = certificates(Some(&authority), &authority);
         break_it(&mut broken);
         for address in ["rediss://a", "rediss+sentinel://a/b"] {
             let error =

@@ -6,14 +6,12 @@ use std::future::IntoFuture;
 
 use futures_util::future::try_join_all;
 use quorate::{LeaseEnd, LockGuard, LockManager};
-use quorate_tests::wait::{LIMIT, until, within_limit};
+use quorate_tests::wait::{until, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::client::{
-    Client, all_have, assert_clean, calls, close, current_thread, nothing_is_left, on_tokio,
-    with_each_client,
+    Client, assert_clean, calls, close, current_thread, nothing_is_left, on_tokio, with_each_client,
 };
-use crate::wire::commands;
 
 fn key(name: &str) -> String {
     format!("told:{name}")
@@ -148,46 +146,6 @@ fn v9_a_holder_that_is_asked_to_leave_frees_its_mark_and_the_next_one_has_the_lo
         }
         // A manager that is gone may have been about to ask a node what it grants.
         nothing_is_left(nodes).await;
-    });
-}
-
-/// A fenced lock is released by another script, and several keys by the plain one.
-#[test]
-fn v9_a_mark_is_freed_by_each_form_of_a_release() {
-    with_each_client(|client| async move {
-        let nodes = &Nodes::start(3);
-        let manager = client.manager(nodes);
-        let fenced = manager.lock("fenced").fenced().await.unwrap();
-        let several = manager.lock(["one", "two"]).await.unwrap();
-        for name in ["fenced", "one", "two"] {
-            all_have(nodes, name).await;
-        }
-        for name in ["fenced", "two"] {
-            assert!(manager.revoke(name).await.unwrap().is_effective(), "{client:?}");
-        }
-        fenced.release().await.unwrap();
-        several.release().await.unwrap();
-        assert!(manager.close(LIMIT).await.is_clean(), "{client:?}");
-        assert!(nodes.keys_left().iter().all(|(_, key)| key.starts_with("quorate:fence:")));
-    });
-}
-
-/// The script of a release reads as well. That a shorter hold is not looked at is shown on nodes in memory.
-#[test]
-fn a_lock_that_is_held_for_a_while_is_read_once_before_its_release() {
-    with_each_client(|client| async move {
-        let nodes = &Nodes::start(1);
-        let manager = client.manager(nodes);
-        drop(manager.lock("warm").await.unwrap());
-        manager.lock("warm").await.unwrap().release().await.unwrap();
-        let monitor = nodes[0].monitor();
-        held(&manager, nodes, &format!("{client:?}")).await.release().await.unwrap();
-        let sent = commands(monitor);
-        let names = sent.iter().map(|words| words[0].to_ascii_uppercase());
-        let is_release = |name: &String| ["EVALSHA", "DELIFEQ", "DELEX"].contains(&&**name);
-        let before: Vec<_> = names.take_while(|name| !is_release(name)).collect();
-        let reads = before.iter().filter(|name| *name == "GET").count();
-        assert_eq!(reads, 1, "{client:?}: {sent:?}");
     });
 }
 

@@ -1,14 +1,11 @@
 //! What a node sees and stores: the canonical protocol, and nothing else.
 
 use std::iter;
-use std::sync::Arc;
 
-use quorate::backend::{Choice, Entry, Operation};
 use quorate_tests::keys::{EPOCH, QUARANTINE, counter};
 use quorate_tests::wait::{LONG_TTL, until};
 use quorate_tests::{Monitor, Nodes, RedisServer, Reply};
 
-use crate::calls::{asked, key};
 use crate::client::{
     Client, all_have, assert_clean, close, nothing_is_left, unhurried, warm_up, with_each,
     with_each_client,
@@ -160,59 +157,29 @@ fn the_first_release_takes_one_round_trip() {
     });
 }
 
-/// A database number and a unix socket, as the client has them. `refusals.rs` has users with passwords.
+/// A unix socket, and a database, which each connection selects, over both protocols. `refusals.rs` has users with passwords.
 #[test]
 fn databases_and_sockets_work_as_in_the_client() {
     let socket = RedisServer::builder().config("unixsocket", &["socket"]).start();
-    let plain = RedisServer::start();
+    let resp2 = RedisServer::builder().config("rename-command", &["HELLO", ""]).start();
+    let resp3 = RedisServer::start();
     let path = socket.dir().join("socket").display().to_string();
-    with_each(&Client::ALL, async |client| {
-        let addresses = [format!("redis+unix://{path}"), plain.address() + "/5"];
+    with_each(&Client::WITH_POOL, async |client| {
+        let in_database = [&resp2, &resp3].map(|node| node.address() + "/5");
+        let addresses = [&[format!("redis+unix://{path}")], &in_database[..]].concat();
         let backends = client.connect(&addresses);
         assert_eq!(backends[0].name(), path, "{client:?}");
-        assert_eq!(backends[1].name(), format!("127.0.0.1:{}/5", plain.port()), "{client:?}");
+        assert_eq!(backends[1].name(), format!("127.0.0.1:{}/5", resp2.port()), "{client:?}");
         let manager = unhurried(backends).build().unwrap();
         let guard = manager.lock("r").await.unwrap();
-        let keyspace = plain.cli(&["INFO", "keyspace"]).text();
-        assert!(socket.get("r").is_some() && keyspace.contains("db5:keys=1,"), "{keyspace}");
-        assert!(plain.get("r").is_none(), "it is in database 5");
+        let is_in_5 = |node: &RedisServer| {
+            let keyspace = node.cli(&["INFO", "keyspace"]).text();
+            keyspace.contains("db5:keys=1,") && node.get("r").is_none()
+        };
+        until("all have it", || socket.get("r").is_some() && is_in_5(&resp2) && is_in_5(&resp3))
+            .await;
         guard.release().await.unwrap();
         assert_clean(&manager).await;
-    });
-}
-
-/// Each connection selects it, over each protocol.
-#[test]
-fn the_database_of_an_address_is_used_over_both_protocols() {
-    let old = RedisServer::builder().config("rename-command", &["HELLO", ""]).start();
-    let new = RedisServer::start();
-    with_each(&Client::WITH_POOL, async |client| {
-        for server in [&new, &old] {
-            let manager = client.manager_at(&(server.address() + "/5"));
-            let guard = manager.lock("r").await.unwrap();
-            let keyspace = server.cli(&["INFO", "keyspace"]).text();
-            assert!(keyspace.contains("db5:keys=1,"), "{client:?}: {keyspace}");
-            assert!(server.get("r").is_none(), "{client:?}: it is in database 5");
-            guard.release().await.unwrap();
-            assert_clean(&manager).await;
-        }
-    });
-}
-
-#[test]
-fn the_keys_of_a_wait_queue_expire() {
-    with_each_client(|client| async move {
-        let node = RedisServer::start();
-        let backend = client.connect_one(&node.address());
-        for name in ["a", "b", "c"] {
-            let (entry, locks) = (Entry::new(name.as_bytes()), Arc::from([key("r")]));
-            let refresh = Operation::Refresh { key: key("r"), entry, locks, choice: Choice::All };
-            asked(&backend, refresh).await.unwrap();
-        }
-        let keys = node.keys();
-        assert_eq!(keys.len(), 5, "three entries, their order, and when they expire: {keys:?}");
-        let lives = |key| (1..=10_000).contains(&node.pttl(key));
-        assert!(keys.iter().all(lives), "{client:?}: {keys:?}");
     });
 }
 
