@@ -14,7 +14,7 @@ use quorate_core::backend::{
     AcquireOptions, Claim, ExtendOptions, ReleaseOptions, Reply, Vote, async_trait,
 };
 use quorate_core::{BackendError, Lease, LockBackend, LockManager, Runtime};
-use quorate_memory::{Effect, MemoryNode, Rule, Sim};
+use quorate_memory::{MemoryNode, Sim};
 
 use crate::plan::{Class, Plan};
 use crate::process::Process;
@@ -122,21 +122,10 @@ struct Field {
 pub(crate) fn run(seed: u64) -> Outcome {
     let sim = Sim::shuffled(seed);
     let dice = dice_of(&sim);
-    let ttl = Duration::from_millis(*dice.pick(&[500, 1_000, 10_000]));
-    let plan = Plan {
-        nodes: *dice.pick(&[3, 3, 5]),
-        clients: 2 + dice.below(3),
-        tasks: 1,
-        resources: 1,
-        ttl,
-        latency: ttl / *dice.pick(&[1_000, 200, 50]),
-        chaos: ttl * 30,
-        loss: 0,
-        drift: 0,
-        margin: None,
-        renew_every: None,
-        ..Plan::draw(seed, &dice, Class::Cut)
-    };
+    let plan = Plan::of_one_lock(seed, &dice, Class::Cut);
+    let (nodes, clients) = (*dice.pick(&[3, 3, 5]), 2 + dice.below(3));
+    let plan = Plan { nodes, clients, chaos: plan.ttl * 30, ..plan };
+    let ttl = plan.ttl;
     let scene = Arc::new(Scene::new(&sim, plan));
     scene.nodes.iter().for_each(|node| scene.calm(node));
     let ears: Vec<_> = scene.processes.iter().map(|_| Arc::default()).collect();
@@ -144,7 +133,10 @@ pub(crate) fn run(seed: u64) -> Outcome {
     let field = Arc::new(Field { scene: Arc::clone(&scene), ears, holders, held });
     let managers: Vec<_> = (0..scene.plan.clients).filter_map(|at| field.manager(at)).collect();
     sim.spawn(Box::pin(Arc::clone(&field).cut()));
-    sim.spawn(Box::pin(Arc::clone(&field).watch()));
+    scene.watch({
+        let field = Arc::clone(&field);
+        move || field.judge()
+    });
     for (client, manager) in managers.iter().enumerate() {
         let hold = Arc::clone(&field).hold(client, manager.clone());
         scene.processes[client].spawn(Box::pin(hold));
@@ -217,28 +209,9 @@ impl Field {
             }
             let client = scene.dice.pick(&scene.processes).client();
             let node = scene.dice.pick(&scene.nodes).clone();
-            for effect in [Effect::DropRequest, Effect::DropReply] {
-                node.add_rule(Rule::new(effect).client(client));
-            }
-            scene.count("cut off");
-            scene.note(format!("client {} is cut off {}", client.id(), node.name()));
-            let (all, lasting) = (Arc::clone(scene), scene.dice.time(ttl, ttl * 4));
-            let end = async move {
-                all.sleep(lasting).await;
-                all.calm(&node);
-                all.note(format!("{} is there for all", node.name()));
-            };
-            scene.sim.spawn(Box::pin(end));
+            scene.cut_off(client, &node, scene.dice.time(ttl, ttl * 4));
         }
         scene.nodes.iter().for_each(|node| scene.calm(node));
-    }
-
-    async fn watch(self: Arc<Self>) {
-        let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
-        while scene.sim.elapsed() < scene.plan.chaos {
-            scene.sleep(ttl / 50).await;
-            self.judge();
-        }
     }
 
     /// Of two that hold the lock, none has heard that no quorum keeps its keys.

@@ -20,7 +20,7 @@ use quorate_core::backend::{
     ReleaseOptions, Reply, ask, async_trait,
 };
 use quorate_core::{BackendError, BackendErrorKind, Lease, LockBackend, LockManager, Runtime};
-use quorate_memory::{Effect, MemoryNode, Rule, Sim, Value};
+use quorate_memory::{MemoryNode, Sim, Value};
 
 use crate::plan::{Class, Plan};
 use crate::process::Process;
@@ -169,21 +169,9 @@ struct Field {
 pub(crate) fn run(seed: u64) -> Outcome {
     let sim = Sim::shuffled(seed);
     let dice = dice_of(&sim);
-    let ttl = Duration::from_millis(*dice.pick(&[500, 1_000, 10_000]));
-    let plan = Plan {
-        nodes: 7,
-        clients: 3 + dice.below(3),
-        tasks: 1,
-        resources: 1,
-        ttl,
-        latency: ttl / *dice.pick(&[1_000, 200, 50]),
-        chaos: ttl * 16,
-        loss: 0,
-        drift: 0,
-        margin: None,
-        renew_every: None,
-        ..Plan::draw(seed, &dice, Class::Groups)
-    };
+    let plan = Plan::of_one_lock(seed, &dice, Class::Groups);
+    let plan = Plan { nodes: 7, clients: 3 + dice.below(3), chaos: plan.ttl * 16, ..plan };
+    let ttl = plan.ttl;
     let scene = Arc::new(Scene::new(&sim, plan));
     scene.nodes.iter().for_each(|node| scene.calm(node));
     let lists: Vec<List> = (1..1 << scene.plan.nodes).collect();
@@ -215,7 +203,10 @@ pub(crate) fn run(seed: u64) -> Outcome {
     scene.note(format!("the group is {group:b}, the lists are {lists:?}"));
     sim.spawn(Box::pin(Arc::clone(&field).cut()));
     sim.spawn(Box::pin(Arc::clone(&field).lose()));
-    sim.spawn(Box::pin(Arc::clone(&field).watch()));
+    scene.watch({
+        let field = Arc::clone(&field);
+        move || field.judge()
+    });
     for (client, manager) in managers.iter().enumerate() {
         let hold = Arc::clone(&field).hold(client, manager.clone());
         scene.processes[client].spawn(Box::pin(hold));
@@ -238,15 +229,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
             let _ = sim.block_on(guard.release());
         }
     }
-    let outcome = Outcome {
-        world: format!("{:?}", scene.plan),
-        violations: scene.take_wrong(),
-        tokens: *lock(&field.held),
-        history: scene.history.clone(),
-        simulated: sim.elapsed(),
-        faults: scene.faults(),
-        ..Outcome::default()
-    };
+    let outcome = scene.outcome(format!("{:?}", scene.plan), *lock(&field.held));
     sim.end();
     outcome
 }
@@ -336,16 +319,7 @@ impl Field {
             }
             let client = scene.dice.pick(&scene.processes).client();
             let node = scene.nodes[at].clone();
-            for effect in [Effect::DropRequest, Effect::DropReply] {
-                node.add_rule(Rule::new(effect).client(client));
-            }
-            scene.count("cut off");
-            let (all, lasting) = (Arc::clone(scene), scene.dice.time(ttl / 10, ttl * 2));
-            let end = async move {
-                all.sleep(lasting).await;
-                all.calm(&node);
-            };
-            scene.sim.spawn(Box::pin(end));
+            scene.cut_off(client, &node, scene.dice.time(ttl / 10, ttl * 2));
         }
         scene.nodes.iter().for_each(|node| scene.calm(node));
     }
@@ -363,14 +337,6 @@ impl Field {
         // Who was cut off meanwhile.
         scene.sleep(scene.plan.chaos.saturating_sub(scene.sim.elapsed())).await;
         self.accept().await;
-    }
-
-    async fn watch(self: Arc<Self>) {
-        let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
-        while scene.sim.elapsed() < scene.plan.chaos {
-            scene.sleep(ttl / 50).await;
-            self.judge();
-        }
     }
 
     /// No two hold the lock.

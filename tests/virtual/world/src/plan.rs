@@ -221,6 +221,22 @@ impl Plan {
         if class == Class::Storm { plan.stormy(&apart) } else { plan }
     }
 
+    /// Clients of one task that hold one lock again and again. No message is lost unless the world says so.
+    pub(crate) fn of_one_lock(seed: u64, dice: &Dice, class: Class) -> Self {
+        let ttl = Duration::from_millis(*dice.pick(&[500, 1_000, 10_000]));
+        Self {
+            tasks: 1,
+            resources: 1,
+            ttl,
+            latency: ttl / *dice.pick(&[1_000, 200, 50]),
+            loss: 0,
+            drift: 0,
+            margin: None,
+            renew_every: None,
+            ..Self::draw(seed, dice, class)
+        }
+    }
+
     /// The same for a storm: every client has tokens, nodes differ, and messages are slow beside
     /// the moments at which keys vanish.
     fn stormy(self, dice: &Dice) -> Self {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::{LockGuard, LockManager, Runtime};
-use quorate_memory::{MemoryNode, Sim, Value};
+use quorate_memory::{Effect, MemoryNode, Rule, Sim, SimClient, Value};
 
 use crate::door::Door;
 use crate::history::{Event, History, What};
@@ -84,6 +84,37 @@ impl Scene {
             *who == client && (*from..=*until).contains(&now)
         };
         lock(&self.pauses).iter().any(is_now)
+    }
+
+    /// Cuts a client off a node for a while: no message of theirs arrives.
+    pub(crate) fn cut_off(
+        self: &Arc<Self>,
+        client: &SimClient,
+        node: &MemoryNode,
+        lasting: Duration,
+    ) {
+        for effect in [Effect::DropRequest, Effect::DropReply] {
+            node.add_rule(Rule::new(effect).client(client));
+        }
+        self.count("cut off");
+        self.note(format!("client {} is cut off {}", client.id(), node.name()));
+        let (scene, node) = (Arc::clone(self), node.clone());
+        self.sim.spawn(Box::pin(async move {
+            scene.sleep(lasting).await;
+            scene.calm(&node);
+            scene.note(format!("{} is there for all", node.name()));
+        }));
+    }
+
+    /// Has a judge look many times within each ttl, until the chaos ends.
+    pub(crate) fn watch(self: &Arc<Self>, judge: impl Fn() + Send + 'static) {
+        let scene = Arc::clone(self);
+        self.sim.spawn(Box::pin(async move {
+            while scene.sim.elapsed() < scene.plan.chaos {
+                scene.sleep(scene.plan.ttl / 50).await;
+                judge();
+            }
+        }));
     }
 
     /// What came of a world whose judges have all said what is wrong.
