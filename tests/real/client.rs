@@ -64,19 +64,25 @@ impl Settings {
     }
 }
 
-/// The builders of both crates have the same methods.
-macro_rules! builder {
-    ($client:ident, $settings:expr) => {{
-        let Settings { connect_timeout, reply_limit, home } = $settings;
-        let builder = quorate::$client::builder();
-        let builder = builder.connect_timeout(*connect_timeout).reply_limit(*reply_limit);
-        match home {
-            Home::Found => builder,
-            Home::Given(runtime) => builder.tokio(runtime.clone()),
-            Home::OwnThread => builder.own_thread(),
+/// The nodes of a client at these addresses, from its builder as `$set` makes it: the builders of both crates have the same
+/// methods.
+macro_rules! connected {
+    ($client:expr, $addresses:expr, |$builder:ident| $set:expr) => {
+        match $client {
+            Client::Redis => {
+                let $builder = quorate::redis::builder();
+                crate::client::shared($set.connect($addresses).unwrap())
+            }
+            Client::Fred => {
+                let $builder = quorate::fred::builder();
+                crate::client::shared($set.connect($addresses).unwrap())
+            }
+            Client::Pool => unreachable!("a pool makes its own connections"),
         }
-    }};
+    };
 }
+
+pub(crate) use connected;
 
 impl Client {
     /// Most tests are about these two. Calls and waits over a pool differ, and so do their tests.
@@ -94,12 +100,18 @@ impl Client {
         addresses: &[String],
         settings: &Settings,
     ) -> Vec<Arc<dyn LockBackend>> {
-        let addresses = addresses.iter().cloned();
-        match self {
-            Self::Redis => shared(builder!(redis, settings).connect(addresses).unwrap()),
-            Self::Fred => shared(builder!(fred, settings).connect(addresses).unwrap()),
-            Self::Pool => addresses.map(|address| pooled(&address, 2)).collect(),
+        if self == Self::Pool {
+            return addresses.iter().map(|address| pooled(address, 2)).collect();
         }
+        let Settings { connect_timeout, reply_limit, home } = settings;
+        connected!(self, addresses.iter().cloned(), |builder| {
+            let builder = builder.connect_timeout(*connect_timeout).reply_limit(*reply_limit);
+            match home {
+                Home::Found => builder,
+                Home::Given(runtime) => builder.tokio(runtime.clone()),
+                Home::OwnThread => builder.own_thread(),
+            }
+        })
     }
 
     /// The only backend at `address`.

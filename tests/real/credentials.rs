@@ -10,7 +10,7 @@ use quorate_tests::Nodes;
 use quorate_tests::RedisServer;
 use quorate_tests::wait::{LIMIT, until_it_says};
 
-use crate::client::{Client, assert_clean, on_tokio, unhurried, unreachable};
+use crate::client::{Client, assert_clean, connected, on_tokio, unhurried, unreachable};
 
 /// The password of the locker, or why there is none.
 #[derive(Clone)]
@@ -26,24 +26,15 @@ impl Vault {
     }
 }
 
-/// The builders of both clients have the same methods.
-macro_rules! builder {
-    ($client:ident, $vault:expr) => {{
-        let vault: Vault = $vault.clone();
-        let login = |password: &'static str| quorate::$client::Credentials::new("locker", password);
-        let ask = move |_| ready(vault.0.lock().unwrap().map(login));
-        quorate::$client::builder().connect_timeout(LIMIT).credentials(ask)
-    }};
-}
-
 /// A manager whose connections ask the vault. Nothing of the login in its addresses is right.
 fn manager(client: Client, nodes: &Nodes, vault: &Vault) -> LockManager {
     let addresses = nodes.iter().map(|node| node.address_as("stale", "stale"));
-    let builder = match client {
-        Client::Redis => unhurried(builder!(redis, vault).connect(addresses).unwrap()),
-        Client::Fred => unhurried(builder!(fred, vault).connect(addresses).unwrap()),
-        Client::Pool => unreachable!("a pool makes its own connections"),
-    };
+    let vault = vault.clone();
+    let login = |password: &'static str| Credentials::new("locker", password);
+    let ask = move |_| ready(vault.0.lock().unwrap().map(login));
+    let builder = unhurried(connected!(client, addresses, |builder| {
+        builder.connect_timeout(LIMIT).credentials(ask)
+    }));
     // A release whose connection was ended is sent again after that.
     builder.node_timeout(Duration::from_secs(1)).build().unwrap()
 }
@@ -205,13 +196,9 @@ fn a_login_without_a_user_is_that_of_the_default_one() {
             on_tokio(async {
                 let address = [server.address_as("stale", "stale")];
                 let ask = |_| ready(Ok::<_, String>(Credentials::of_password("one")));
-                let redis = || quorate::redis::builder().connect_timeout(LIMIT).credentials(ask);
-                let fred = || quorate::fred::builder().connect_timeout(LIMIT).credentials(ask);
-                let builder = match client {
-                    Client::Redis => unhurried(redis().connect(&address).unwrap()),
-                    Client::Fred => unhurried(fred().connect(&address).unwrap()),
-                    Client::Pool => unreachable!("a pool makes its own connections"),
-                };
+                let builder = unhurried(connected!(client, &address, |builder| {
+                    builder.connect_timeout(LIMIT).credentials(ask)
+                }));
                 let manager = builder.build().unwrap();
                 let guard = manager.lock("r").no_wait().await;
                 let guard = guard.unwrap_or_else(|error| panic!("{client:?}: {error}"));

@@ -4,19 +4,7 @@ use quorate::{LockError, LockManager};
 use quorate_tests::wait::{LIMIT, eventually, until_it_says};
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::client::{Client, unhurried, with_each};
-
-/// The builders of both clients have the same methods.
-macro_rules! builder {
-    ($client:ident, $group:expr) => {{
-        let builder = quorate::$client::builder().connect_timeout(LIMIT);
-        match $group {
-            Group::None => builder,
-            Group::Same => builder.group("payments"),
-            Group::New => builder.new_group("payments"),
-        }
-    }};
-}
+use crate::client::{Client, connected, unhurried, with_each};
 
 enum Group {
     None,
@@ -27,12 +15,15 @@ enum Group {
 /// A client with these nodes.
 fn manager(client: Client, group: Group, nodes: &[&RedisServer]) -> LockManager {
     let addresses = nodes.iter().map(|node| node.address());
-    let builder = match client {
-        Client::Redis => unhurried(builder!(redis, group).connect(addresses).unwrap()),
-        Client::Fred => unhurried(builder!(fred, group).connect(addresses).unwrap()),
-        Client::Pool => unreachable!("a pool is of no group"),
-    };
-    builder.build().unwrap()
+    let nodes = connected!(client, addresses, |builder| {
+        let builder = builder.connect_timeout(LIMIT);
+        match group {
+            Group::None => builder,
+            Group::Same => builder.group("payments"),
+            Group::New => builder.new_group("payments"),
+        }
+    });
+    unhurried(nodes).build().unwrap()
 }
 
 async fn lock_and_release(manager: &LockManager) {

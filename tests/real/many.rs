@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 #[path = "client.rs"]
-#[allow(dead_code, reason = "this program needs a part of it")]
+#[allow(dead_code, unused_imports, reason = "this program needs a part of it")]
 mod client;
 
 use futures_util::future::join_all;

@@ -7,7 +7,7 @@
 #![allow(clippy::print_stdout, reason = "figures for the log of the scheduled job")]
 
 #[path = "client.rs"]
-#[allow(dead_code, reason = "this program needs a part of it")]
+#[allow(dead_code, unused_imports, reason = "this program needs a part of it")]
 mod client;
 
 use std::future::{IntoFuture as _, pending};
