@@ -1,11 +1,10 @@
-//! Fuzz targets: the pure machines, the replies of a node, and texts that users give.
+//! Fuzz targets: the replies of a node, and texts that users give. Random orders of events around the pure machines are in
+//! the tests of the core.
 //!
 //! In a test run, each target replays its corpus in `__fuzz__`. `cargo xtask fuzz` searches for more.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a target fails by panicking")]
-#![expect(clippy::disallowed_methods, reason = "an origin: time passes by hand")]
 
-use std::collections::HashMap;
 use std::str;
 
 use bolero::check;
@@ -13,12 +12,7 @@ use quorate_core::{BackendErrorKind, DetachedLock};
 use quorate_protocol::error_of_reply;
 
 mod addresses;
-#[path = "../../crates/quorate-core/tests/attempt/any_order.rs"]
-mod any_order;
-#[path = "../../crates/quorate-core/tests/attempt/decided.rs"]
-mod decided;
 mod replies;
-mod wait;
 
 /// Takes numbers from the bytes of an input; zeros after its end.
 struct Bytes<'a>(&'a [u8]);
@@ -29,21 +23,6 @@ impl Bytes<'_> {
         self.0 = rest;
         usize::from(*first) % bound
     }
-}
-
-/// Any order of events around one attempt.
-#[test]
-fn attempt() {
-    check!().with_iterations(0).for_each(|input: &[u8]| {
-        let mut bytes = Bytes(input);
-        any_order::Run::new(0, &mut |bound| bytes.below(bound)).play(&mut HashMap::new());
-    });
-}
-
-/// Any order of events around one wait.
-#[test]
-fn wait() {
-    check!().with_iterations(0).for_each(|input: &[u8]| wait::run(&mut Bytes(input)));
 }
 
 /// Any replies to the handshake of a connection and to an operation on it.
