@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt;
 use futures_util::future::{join_all, poll_immediate};
 use quorate_core::backend::{
-    AcquireOptions, Asked, CallReply, Choice, Claim, Entry, ExtendOptions, FenceHint, LockBackend,
+    AcquireOptions, Asked, CallReply, Claim, ExtendOptions, FenceHint, LockBackend,
     Operation as Called, ReleaseOptions, Vote, ask,
 };
 use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
@@ -39,22 +39,13 @@ fn asked(node: &MemoryNode, operation: Called) -> Asked {
     ask(operation, runtime.now(), |call| Arc::new(node.clone()).begin(call, &runtime))
 }
 
-fn watching(entry: Option<&Entry>) -> Called {
-    Called::Watch { key: key("k"), entry: entry.cloned() }
-}
-
-fn refreshing(entry: &Entry) -> Called {
-    let (entry, locks) = (entry.clone(), Arc::from([key("k")]));
-    Called::Refresh { key: key("k"), entry, locks, choice: Choice::All }
-}
-
-fn leaving(entry: &Entry) -> Called {
-    Called::Leave { key: key("k"), entry: entry.clone(), also: None }
+fn watching() -> Called {
+    Called::Watch { key: key("k"), entry: None }
 }
 
 /// Watches a key. Returns whether the push has come.
-fn watch(sim: &Sim, node: &MemoryNode, entry: Option<&Entry>) -> impl FnMut() -> bool + use<> {
-    let mut asked = asked(node, watching(entry));
+fn watch(sim: &Sim, node: &MemoryNode) -> impl FnMut() -> bool + use<> {
+    let mut asked = asked(node, watching());
     sim.block_on(&mut asked).unwrap();
     let (sim, mut changed) = (sim.clone(), Box::pin(asked.pushed()));
     move || {
@@ -181,7 +172,7 @@ fn a_node_that_lacks_an_ability_sends_nothing() {
     let error = sim.block_on(lacking.acquire(&claim(["k"], TTL), fenced)).unwrap_err();
     assert_eq!(error.to_string(), "this node keeps no fencing numbers");
     assert!(error.is_not_sent());
-    let error = sim.block_on(asked(&lacking, watching(None))).unwrap_err();
+    let error = sim.block_on(asked(&lacking, watching())).unwrap_err();
     assert!(error.is_not_sent() && *sent.lock().unwrap() == 0);
     assert!(lacking.capabilities().contains(Capabilities::ORDERED | Capabilities::GUARD));
     assert!(!lacking.capabilities().contains(Capabilities::QUEUE));
@@ -267,12 +258,12 @@ fn a_rule_loses_cuts_or_repeats_a_message() {
 fn a_push_comes_exactly_when_the_key_was_written_or_has_expired() {
     let (sim, node) = world();
     let (ours, theirs) = (claim_of(1, ["k"], TTL), claim_of(2, ["k"], TTL));
-    let mut was_pushed = watch(&sim, &node, None);
+    let mut was_pushed = watch(&sim, &node);
     assert_eq!(acquire(&sim, &node, &claim(["other"], TTL)), Ok(Vote::Granted));
     assert!(!was_pushed(), "another key was written");
     assert_eq!(acquire(&sim, &node, &ours), Ok(Vote::Granted));
     assert!(was_pushed());
-    let mut was_pushed = watch(&sim, &node, None);
+    let mut was_pushed = watch(&sim, &node);
     assert_eq!(acquire(&sim, &node, &theirs), Ok(Vote::Refused));
     assert_eq!(release(&sim, &node, &theirs), Vote::Refused);
     sim.block_on(node.extend(&theirs, ExtendOptions::default())).unwrap();
@@ -283,7 +274,7 @@ fn a_push_comes_exactly_when_the_key_was_written_or_has_expired() {
     sim.advance(MS);
     sim.block_on(node.extend(&ours, ExtendOptions::default())).unwrap();
     assert!(was_pushed(), "an extension writes");
-    let mut watched = asked(&node, watching(None));
+    let mut watched = asked(&node, watching());
     sim.block_on(&mut watched).unwrap();
     sim.block_on(watched.pushed());
     assert_eq!(sim.elapsed(), TTL + MS, "its expiry, by the node's clock");
@@ -291,7 +282,7 @@ fn a_push_comes_exactly_when_the_key_was_written_or_has_expired() {
         [MemoryNode::flush, MemoryNode::restart, |node: &MemoryNode| node.put("k", Value::List)]
     {
         node.expire("k");
-        let mut was_pushed = watch(&sim, &node, None);
+        let mut was_pushed = watch(&sim, &node);
         change(&node);
         assert!(was_pushed());
     }
@@ -301,67 +292,25 @@ fn a_push_comes_exactly_when_the_key_was_written_or_has_expired() {
 fn a_push_is_a_message_that_can_be_late_or_lost() {
     let (sim, node) = world();
     let ours = claim(["k"], TTL);
-    let mut was_pushed = watch(&sim, &node, None);
+    let mut was_pushed = watch(&sim, &node);
     node.add_rule(Rule::new(Effect::DropReply).on(Operation::Watch));
     acquire(&sim, &node, &ours).unwrap();
     sim.advance(TTL);
     assert!(!was_pushed(), "the push was lost");
     node.clear_rules();
-    let mut was_pushed = watch(&sim, &node, None);
+    let mut was_pushed = watch(&sim, &node);
     node.add_rule(Rule::new(Effect::Delay { least: MS, most: MS }).on(Operation::Watch));
     acquire(&sim, &node, &ours).unwrap();
     assert!(!was_pushed());
     sim.advance(MS);
     assert!(was_pushed());
     node.clear_rules();
-    let mut was_pushed = watch(&sim, &node, None);
+    let mut was_pushed = watch(&sim, &node);
     node.inject(Fault::Hung);
     node.expire("k");
     assert!(!was_pushed(), "a hung process pushes nothing");
     node.heal();
     assert!(was_pushed());
-}
-
-#[test]
-fn the_key_of_an_entry_is_written_once_in_five_seconds_and_ends_with_the_entry() {
-    let (sim, node) = world();
-    let entry = Entry::new(*b"e1");
-    let refresh = || sim.block_on(asked(&node, refreshing(&entry))).unwrap();
-    refresh();
-    let names = ["k:quorate:e1", "k:quorate:seen", "k:quorate:waiters"];
-    assert_eq!(node.keys(), names.map(|name| name.as_bytes().to_vec()));
-    assert_eq!(node.get("k:quorate:e1"), Some(Value::String(Vec::new())));
-    assert!(names.iter().all(|name| node.time_left(name) == Some(Duration::from_secs(10))));
-    let mut was_pushed = watch(&sim, &node, Some(&entry));
-    sim.advance(Duration::from_secs(5));
-    refresh();
-    assert!(!was_pushed(), "half of its ttl is left");
-    sim.advance(MS);
-    refresh();
-    assert!(was_pushed());
-    let mut was_pushed = watch(&sim, &node, Some(&entry));
-    let left = sim.block_on(asked(&node, leaving(&entry)));
-    assert!(matches!(left, Ok(CallReply::Waiters(false))));
-    assert!(was_pushed() && node.keys().is_empty());
-    refresh();
-    sim.advance(Duration::from_secs(10));
-    assert!(node.keys().is_empty(), "the keys of a killed process are gone 10 s later");
-}
-
-#[test]
-fn what_is_no_wait_queue_is_an_error() {
-    let (sim, node) = world();
-    let entry = Entry::new(*b"e1");
-    for (name, value) in
-        [("k:quorate:waiters", Value::List), ("k:quorate:seen", Value::String(b"x".to_vec()))]
-    {
-        node.put(name, value);
-        for operation in [refreshing(&entry), leaving(&entry)] {
-            let error = sim.block_on(asked(&node, operation)).unwrap_err();
-            assert_eq!(error.kind(), BackendErrorKind::WrongType);
-        }
-        node.expire(name);
-    }
 }
 
 #[test]

@@ -2,8 +2,7 @@
 
 use quorate_core::RestartGuard;
 use quorate_core::backend::{
-    AcquireOptions, CallReply, Choice, Entry, ExtendOptions, FenceHint, Mode, Operation,
-    ReleaseOptions, Vote, Waiters,
+    AcquireOptions, ExtendOptions, FenceHint, Mode, Operation, ReleaseOptions, Vote, Waiters,
 };
 use quorate_protocol::Value;
 
@@ -52,21 +51,6 @@ async fn an_acquire_never_leaves_after_its_release() {
         assert_eq!(vote(next.await).unwrap(), Vote::Granted);
         assert_eq!(commands(&fake)[before..], ["EVALSHA"]);
     }
-}
-
-/// W3: an entry that is appended behind its LEAVE has no owner.
-#[tokio::test(start_paused = true)]
-async fn a_refresh_never_leaves_after_its_leave() {
-    let (fake, node) = forgetful().await;
-    let (key, entry) = (key("k"), Entry::new(*b"me"));
-    let locks = [key.clone()].into();
-    let choice = Choice::All;
-    let refresh = Operation::Refresh { key: key.clone(), entry: entry.clone(), locks, choice };
-    let refresh = begin(&node, refresh);
-    let leave = begin(&node, Operation::Leave { key, entry, also: None });
-    assert!(is_not_sent(&refresh.await));
-    assert!(matches!(leave.await, Ok(CallReply::Waiters(true))));
-    assert_eq!(commands(&fake)[1..], ["EVALSHA", "EVALSHA", "EVAL"], "the last two are the leave");
 }
 
 #[tokio::test(start_paused = true)]

@@ -164,21 +164,3 @@ fn a_manager_says_when_it_is_drained_or_closed() {
         assert!(manager.draining().now_or_never().is_some());
     }
 }
-
-/// A leader resigns as soon as its body returns, and another process leads a round trip later.
-#[test]
-fn a_leader_that_is_drained_resigns_and_another_leads() {
-    let world = World::complete(3);
-    let (old, new) = (patient(&world), patient(&world));
-    let mut leads = Box::pin(old.lead("job", async |lease| lease.draining().await));
-    assert!(world.sim.block_on_for(leads.as_mut(), 1).is_none());
-    let next = new.lead("job", async |_| world.sim.elapsed());
-    let drain = async {
-        world.sim.sleep(3 * SECOND).await;
-        let asked_at = world.sim.elapsed();
-        (old.drain(60 * SECOND).await, asked_at)
-    };
-    let (led, (next, (report, asked_at))) = world.run(join(leads, join(next, drain)));
-    assert!(led.is_ok() && report.is_clean(), "{led:?} {report}");
-    assert!(next.unwrap().unwrap() - asked_at < SECOND);
-}

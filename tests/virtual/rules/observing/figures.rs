@@ -7,13 +7,19 @@ use quorate_memory::Fault;
 
 use crate::world::{MS, World, failing};
 
+/// The count of one figure since the last look.
+pub(super) fn count(snapshotter: &Snapshotter, name: &str) -> i64 {
+    figures(snapshotter).get(name).map_or(0, |values| values[0])
+}
+
 pub(super) fn recorder() -> (Snapshotter, DebuggingRecorder) {
     let recorder = DebuggingRecorder::new();
     (recorder.snapshotter(), recorder)
 }
 
-/// All figures: name and labels, and the count or the measured values in milliseconds.
-fn figures(snapshotter: &Snapshotter) -> BTreeMap<String, Vec<u64>> {
+/// All figures since the last look: name and labels, and the count, the change of a gauge, or the measured values in
+/// milliseconds.
+pub(super) fn figures(snapshotter: &Snapshotter) -> BTreeMap<String, Vec<i64>> {
     let figures = snapshotter.snapshot().into_vec().into_iter();
     let named = figures.map(|(key, unit, description, value)| {
         assert!(unit.is_some() && description.is_some(), "{key:?} is described");
@@ -22,15 +28,15 @@ fn figures(snapshotter: &Snapshotter) -> BTreeMap<String, Vec<u64>> {
             name = format!("{name} {}", label.value());
         }
         let values = match value {
-            DebugValue::Counter(count) => vec![count],
-            DebugValue::Gauge(value) => vec![value.0 as u64],
+            DebugValue::Counter(count) => vec![count as i64],
+            DebugValue::Gauge(value) => vec![value.0 as i64],
             DebugValue::Histogram(values) => {
-                values.into_iter().map(|value| (value.0 * 1e3).round() as u64).collect()
+                values.into_iter().map(|value| (value.0 * 1e3).round() as i64).collect()
             }
         };
         (name, values)
     });
-    named.filter(|(_, values)| *values != [0_u64; 1] || values.is_empty()).collect()
+    named.filter(|(_, values)| *values != [0_i64; 1] || values.is_empty()).collect()
 }
 
 #[test]
@@ -58,7 +64,7 @@ fn the_metrics_of_a_story_are_right() {
     let figures = figures(&snapshotter);
     let figure = |name: &str| figures.get(name).map_or(&[][..], Vec::as_slice);
     for (name, values) in [
-        ("acquired_total", &[2_u64][..]),
+        ("acquired_total", &[2_i64][..]),
         ("not_acquired_total held", &[1]),
         ("rounds_lost_total held", &[1]),
         ("lost_total expired", &[1]),

@@ -1,10 +1,12 @@
 //! The leases that a manager holds: the list, and the gauge.
 
-use crate::world::{MS, SECOND, World};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use std::cell::Cell;
+
 use quorate_core::LockManager;
 use quorate_memory::Fault;
-use std::cell::Cell;
+
+use super::figures::{count, recorder};
+use crate::world::{MS, SECOND, World};
 
 /// The names of the leases, sorted.
 fn names(manager: &LockManager) -> Vec<String> {
@@ -14,30 +16,19 @@ fn names(manager: &LockManager) -> Vec<String> {
     names
 }
 
-/// How much the gauge has changed since the last snapshot.
-fn change_of_gauge(snapshotter: &Snapshotter) -> f64 {
-    let figures = snapshotter.snapshot().into_vec().into_iter();
-    let values = figures.filter_map(|(key, _, _, value)| match value {
-        DebugValue::Gauge(value) if key.key().name() == "quorate_leases" => Some(value.0),
-        _ => None,
-    });
-    values.sum()
-}
-
 /// Each way in which a lease begins and ends.
 #[test]
 fn leases_are_those_that_are_held_now_and_the_gauge_counts_them() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
+    let (snapshotter, recorder) = recorder();
     metrics::with_local_recorder(&recorder, || {
         let world = World::new(3);
         let (sim, manager, other) = (&world.sim, world.manager(), world.manager());
         let lock = |name: &str| sim.block_on(manager.lock(name)).unwrap();
-        let gauge = Cell::new(0.0);
+        let gauge = Cell::new(0);
         let assert_held = |expected: &[&str], more: usize| {
             assert_eq!(names(&manager), expected);
-            gauge.set(gauge.get() + change_of_gauge(&snapshotter));
-            assert_eq!(gauge.get(), (expected.len() + more) as f64, "{expected:?}");
+            gauge.set(gauge.get() + count(&snapshotter, "leases"));
+            assert_eq!(gauge.get(), (expected.len() + more) as i64, "{expected:?}");
         };
         assert_held(&[], 0);
         // A request that fails is none, and another manager's lease is not in the list.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use quorate_core::LockManager;
 
+use super::figures::{count, recorder};
 use crate::telling::{of, told};
 use crate::world::{MS, Paused, SECOND, World};
 
@@ -15,7 +15,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 fn reported(play: impl FnOnce(&World, &Paused, &LockManager)) -> Vec<String> {
     let world = World::complete(3);
     let runtime = Paused::new(&world.sim);
-    let recorder = DebuggingRecorder::new();
+    let (snapshotter, recorder) = recorder();
     let told = told(|| {
         metrics::with_local_recorder(&recorder, || {
             let manager = world.builder().runtime(runtime.clone()).build().unwrap();
@@ -24,13 +24,7 @@ fn reported(play: impl FnOnce(&World, &Paused, &LockManager)) -> Vec<String> {
     });
     let told = of("process stopped", &told);
     assert!(told.iter().all(|told| told.level == tracing::Level::WARN));
-    let figures = recorder.snapshotter().snapshot().into_vec().into_iter();
-    let counted = figures.filter(|(key, ..)| key.key().name() == "quorate_stops_total");
-    let counted = counted.map(|(.., value)| match value {
-        DebugValue::Counter(count) => count,
-        other => panic!("{other:?}"),
-    });
-    assert_eq!(counted.sum::<u64>(), told.len() as u64);
+    assert_eq!(count(&snapshotter, "stops_total"), told.len() as i64);
     told.iter().map(|told| told.field("late").to_owned()).collect()
 }
 
