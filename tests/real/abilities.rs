@@ -1,20 +1,11 @@
-//! Nodes that lack a command, or forbid it: their grants can be released, and the error names the lack.
+//! Nodes that are full, and what each client sees of the disk of a node.
 
 use quorate::backend::{AcquireOptions, FenceHint, ReleaseOptions, Vote};
-use quorate::{BackendErrorKind, FencingToken, LockError};
+use quorate::{BackendErrorKind, FencingToken};
 use quorate_tests::RedisServer;
-use quorate_tests::wait::within_limit;
 
 use crate::calls::claim;
-use crate::client::{Client, assert_clean, on_tokio, only_error, unreachable, with_each};
-
-/// What a lock on this server needs. With a compare-and-delete a plain lock needs no script.
-fn needed() -> &'static [&'static str] {
-    match RedisServer::compare_and_delete() {
-        Some(_) => &["SET"],
-        None => &["SET", "GET", "DEL", "PTTL", "PEXPIRE"],
-    }
-}
+use crate::client::{Client, assert_clean, only_error, unreachable, with_each};
 
 /// The same question has another form of reply over RESP2 and RESP3.
 #[test]
@@ -35,48 +26,6 @@ fn each_client_sees_whether_each_write_is_on_the_disk() {
             assert_eq!(seen, (Some(shown), Some(keeps)), "{client:?}");
         });
     }
-}
-
-/// Commands are renamed away. Their absence costs a lock, or a feature, but never a release.
-#[test]
-fn a_node_that_cannot_release_grants_nothing() {
-    let lacking = "|SET|GET|DEL|PEXPIRE|EVAL|EVALSHA|EVAL EVALSHA|SCRIPT|PTTL|EXISTS|TIME|ZADD|ZRANGE|ZREM|INFO";
-    for commands in lacking.split('|').map(|it| it.split_whitespace().collect::<Vec<_>>()) {
-        let builder = RedisServer::builder();
-        let builder = commands
-            .iter()
-            .fold(builder, |builder, command| builder.config("rename-command", &[command, ""]));
-        let node = builder.start();
-        on_tokio(async {
-            for client in Client::WITH_POOL {
-                let manager = client.manager_at(&node.address());
-                let place = format!("{client:?} without {commands:?}");
-                let granted = within_limit(&place, manager.lock("r").no_wait()).await;
-                let scripts = RedisServer::compare_and_delete().is_none() && commands.len() == 2;
-                let lacks = commands.iter().any(|command| needed().contains(command)) || scripts;
-                assert_eq!(granted.is_err(), lacks, "{place}: {granted:?}");
-                match granted {
-                    Ok(guard) => {
-                        let extended = guard.extend().await;
-                        let is_plain = RedisServer::compare_and_delete().is_some();
-                        assert!(extended.is_ok() || is_plain, "{place}: {extended:?}");
-                        guard.release().await.unwrap_or_else(|error| panic!("{place}: {error}"));
-                    }
-                    Err(error) => is_named(&error, commands[0], BackendErrorKind::Script, &place),
-                }
-                assert_eq!(node.keys(), [""; 0], "{place}");
-                assert_clean(&manager).await;
-            }
-        });
-    }
-}
-
-fn is_named(error: &LockError, command: &str, kind: BackendErrorKind, place: &str) {
-    assert!(error.is_permanent(), "{place}: {error}");
-    let failure = unreachable::<()>(Err(error.clone()));
-    let reason = only_error(&failure);
-    assert_eq!(reason.kind(), kind, "{place}: {error}");
-    assert!(reason.to_string().to_uppercase().contains(command), "{place}: {error}");
 }
 
 /// From Redis 7 on. It changes what is there, and stores nothing new; scripts that a person has flushed are loaded again.

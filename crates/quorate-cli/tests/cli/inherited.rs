@@ -46,24 +46,3 @@ fn catch_ignored_signals() {
         let _ = unix::signal(SignalKind::from_raw(number));
     }
 }
-
-/// As under `nohup`, in a job in the background, under cron, or with the settings of another shell.
-#[cfg(target_os = "linux")]
-#[test]
-fn tests_set_what_they_inherit() {
-    let mut tests = Command::new("sh");
-    let script = "umask 077; ulimit -S -n 64; cd /; exec env --ignore-signal \"$@\"";
-    tests.args(["-c", script, "sh"]).arg(env::current_exe().unwrap()).arg("--exact");
-    tests.args(["signals::x3_a_signal_ends_the_wait_and_leaves_no_key"]);
-    tests.args(["signals::x3_a_signal_goes_to_the_command_and_the_lock_is_released_after_it"]);
-    tests.args(["streams::x4_the_command_inherits_what_was_open_and_nothing_else"]);
-    tests.args(["scripts::the_record_of_the_page_is_for_nobody_else"]);
-    for name in ["PREFIX", "GROUP", "GUARD_MAX_TTL", "TLS_CA", "LOCK", "NODES", "FENCING_TOKEN"] {
-        tests.env(format!("QUORATE_{name}"), "1s");
-    }
-    for name in ["TZ", "LANG", "LC_ALL", "http_proxy", "all_proxy", "RUST_LOG", "COLUMNS"] {
-        tests.env(name, "none");
-    }
-    let done = tests.output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
-}

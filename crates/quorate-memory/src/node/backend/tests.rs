@@ -11,7 +11,7 @@ use quorate_core::backend::{
 };
 
 use super::*;
-use crate::tests::{claim, claim_of, key};
+use crate::tests::{claim_of, key};
 use crate::{Effect, Fault, Operation, Rule, Sim};
 
 const MS: Duration = Duration::from_millis(1);
@@ -52,25 +52,6 @@ fn without_a_delay_a_call_is_answered_before_begin_returns() {
         assert!(refused.is_not_sent(), "{refused}");
         node.heal();
     }
-}
-
-#[test]
-fn a_vote_names_the_server_where_the_node_may_tell() {
-    let (sim, node) = world();
-    let ours = claim(["k"], TTL);
-    let named = |node: &MemoryNode| {
-        let acquired = sim.block_on(node.acquire(&ours, AcquireOptions::default())).unwrap();
-        let extended = sim.block_on(node.extend(&ours, ExtendOptions::default())).unwrap();
-        assert_eq!(acquired.server, extended.server);
-        acquired.server
-    };
-    let Ok(CallReply::ServerId(id)) = sim.block_on(begin(&node, Called::ServerId)) else {
-        panic!()
-    };
-    assert_eq!(named(&node), id);
-    assert_eq!(named(&node.without(Capabilities::SERVER_ID)), None);
-    node.inject(Fault::NoInfo);
-    assert_eq!(named(&node), None);
 }
 
 #[test]
