@@ -22,7 +22,6 @@ mod guard;
 mod homes;
 mod input;
 mod inspect;
-mod lacks;
 mod leading;
 mod matrix;
 mod peers;

@@ -193,7 +193,13 @@ fn v4_reserved_names_are_refused() {
         (&world.manager(), "", InvalidResource::Empty),
         (&manager, "quorate:fence:1", InvalidResource::Reserved),
     ] {
-        for refused in [world.run(locks.revoke(name)), world.run(locks.delete(name))] {
+        let seen = world.run(manager.inspect("r")).unwrap();
+        for refused in [
+            world.run(locks.revoke(name)),
+            world.run(locks.delete(name)),
+            world.run(locks.revoke_seen(name, &seen)),
+            world.run(locks.delete_seen(name, &seen)),
+        ] {
             assert!(matches!(&refused, Err(it) if *it == why), "{refused:?}");
         }
     }

@@ -209,6 +209,8 @@ fn scenarios(errors: Errors) {
         (good, "run --once-per 1ms NAME -- true", None, 64, "period"),
         (good, "run --once-per 30days NAME -- true", None, 64, "local-month"),
         (good, "run --once-per 1h NAME other -- true", None, 64, "one name"),
+        (good, "run --permits 2 NAME other -- true", None, 64, "--permits"),
+        (good, "run --permits 0 NAME -- true", None, 64, "--permits"),
         (good, "run --guard-max-ttl 1s NAME -- true", None, 64, "1s"),
         (good, "run quorate:fence:1 -- true", None, 64, "cannot be locked"),
         (good, "--nodes-file /no/such/file nodes", None, 64, "/no/such/file"),

@@ -13,7 +13,6 @@ mod lease;
 mod nodes;
 mod once;
 mod pages;
-mod permits;
 mod processes;
 mod read;
 mod records;

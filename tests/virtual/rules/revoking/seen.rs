@@ -137,17 +137,3 @@ fn v7_a_reader_that_was_not_seen_keeps_all() {
         assert!(is_lost(&world.run(first.extend())));
     }
 }
-
-#[test]
-fn v7_a_name_that_cannot_be_locked_is_refused() {
-    let world = World::new(3);
-    let (manager, seen) = (world.manager(), see(&world));
-    let names = ["quorate:fence:1", ""];
-    for name in names {
-        let refused = [
-            world.run(manager.revoke_seen(name, &seen)),
-            world.run(manager.delete_seen(name, &seen)),
-        ];
-        assert!(refused.iter().all(|it| it.is_err()), "{refused:?}");
-    }
-}
