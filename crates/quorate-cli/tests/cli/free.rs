@@ -31,9 +31,7 @@ fn v7_free_takes_the_lock_of_the_holder_that_it_has_shown_and_of_no_other() {
         };
         lock("the first");
         let mut terminal = Terminal::open();
-        let mut command = crate::support::quorate(dir, addresses);
-        command.args(words);
-        let asking = terminal.spawn(command);
+        let asking = terminal.run(dir, nodes, words);
         terminal.wait_for("held by \"the first\" on ");
         terminal.wait_for("? [y/N] ");
         if is_other {

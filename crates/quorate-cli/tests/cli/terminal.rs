@@ -15,6 +15,8 @@ use crate::support::{
     Dir, UNTIL_GO, delete, group_of, is_alive, keys_left, pid, quorate, run, start, take,
     wait_for_a_waiter,
 };
+#[cfg(target_os = "linux")]
+use crate::support::{QUORATE, is_stopped, with_nodes};
 
 /// The two ends of a terminal. It goes away with the first.
 pub(crate) fn ends() -> (File, File) {
@@ -56,6 +58,29 @@ impl Terminal {
         command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap()
     }
 
+    /// Starts `quorate` with these words on the terminal.
+    pub(crate) fn run(&self, dir: &Dir, nodes: &Nodes, words: &[&str]) -> Child {
+        let mut command = quorate(dir, &nodes.addresses());
+        command.args(words);
+        self.spawn(command)
+    }
+
+    /// Starts a program in the foreground of a session of its own, whose terminal this is.
+    #[cfg(target_os = "linux")]
+    fn lead(&self, dir: &Dir, nodes: &Nodes, words: &[&str]) -> Child {
+        let mut command = Command::new("setsid");
+        command.arg("--ctty").args(words);
+        self.spawn(with_nodes(command, dir, &nodes.addresses()))
+    }
+
+    /// All that was printed, when nobody prints any more.
+    fn end(self) -> String {
+        let Self { slave, printed, mut text, .. } = self;
+        drop(slave);
+        printed.iter().for_each(|more| text += &String::from_utf8_lossy(&more));
+        text
+    }
+
     /// Waits until this was printed.
     pub(crate) fn wait_for(&mut self, text: &str) {
         // A line is written each second.
@@ -89,10 +114,9 @@ fn x9_a_line_on_a_terminal_says_who_holds_it_and_for_how_long() {
     // The same beside it, without a terminal.
     let words = ["run", "--wait", "1h", "orders:42", "--", "true"];
     let mut silent = start(dir, &nodes.addresses(), &words);
-    let mut command = quorate(dir, &nodes.addresses());
     // The first of its two names is free.
-    command.args(["run", "--wait", "1h", "orders:41", "orders:42", "--", "true"]);
-    let waiting = terminal.spawn(command);
+    let waiting =
+        terminal.run(dir, nodes, &["run", "--wait", "1h", "orders:41", "orders:42", "--", "true"]);
     terminal.wait_for("\r\x1b[Korders:42: held by \"web-3 \\u{202e}nightly\", ");
     terminal.wait_for("s left; waiting for ");
     // A whole line, and the next one. Which seconds they say depends on how fast the nodes answer.
@@ -101,21 +125,15 @@ fn x9_a_line_on_a_terminal_says_who_holds_it_and_for_how_long() {
     assert_eq!((holder.done().code(), code(waiting)), (Some(0), Some(0)));
     silent.done().assert_silent();
     // The line is cleared.
-    let Terminal { slave, printed, mut text, .. } = terminal;
-    drop(slave);
-    printed.iter().for_each(|more| text += &String::from_utf8_lossy(&more));
+    let text = terminal.end();
     assert!(text.ends_with("\r\x1b[K"), "{text:?}");
 }
 
 /// Runs `quorate` as a background job of a shell, whose terminal this becomes.
 #[cfg(target_os = "linux")]
 fn spawn_behind(terminal: &Terminal, dir: &Dir, nodes: &Nodes, job: &str) -> Child {
-    use crate::support::{QUORATE, with_nodes};
-
-    let mut command = Command::new("setsid");
     let script = format!(r#"set -m; "$0" {job} & wait $!"#);
-    command.args(["--ctty", "bash", "-c", &script, QUORATE]);
-    terminal.spawn(with_nodes(command, dir, &nodes.addresses()))
+    terminal.lead(dir, nodes, &["bash", "-c", &script, QUORATE])
 }
 
 /// The person types there, and does something else.
@@ -128,15 +146,11 @@ fn x9_a_background_job_draws_no_line() {
     let job = spawn_behind(&behind, dir, nodes, "run --wait 1h lock -- true");
     wait_for_a_waiter(nodes, "lock");
     // This one began later, and has drawn two lines.
-    let mut command = quorate(dir, &nodes.addresses());
-    command.args(["run", "--wait", "1h", "lock", "--", "true"]);
-    let waiting = front.spawn(command);
+    let waiting = front.run(dir, nodes, &["run", "--wait", "1h", "lock", "--", "true"]);
     front.wait_for("s of 3600 s\r\x1b[Klock: held by ");
     delete(nodes, "lock");
     assert_eq!([code(job), code(waiting)], [Some(0); 2]);
-    let Terminal { slave, printed, mut text, .. } = behind;
-    drop(slave);
-    printed.iter().for_each(|more| text += &String::from_utf8_lossy(&more));
+    let text = behind.end();
     assert!(!text.contains("waiting for") && !text.contains("\x1b[K"), "{text:?}");
 }
 
@@ -159,9 +173,7 @@ fn x2_on_a_terminal_the_command_stays_in_our_group_and_all_of_it_is_signalled() 
     let (nodes, dir, terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
     let script = "echo $$ > command; sh -c 'echo $$ > child; while [ -e here ]; do sleep 0.02; done; echo b > b' & \
                   while [ -e here ]; do sleep 0.02; done";
-    let mut command = quorate(dir, &nodes.addresses());
-    command.args(["run", "lock", "-c", script]);
-    let started = terminal.spawn(command);
+    let started = terminal.run(dir, nodes, &["run", "lock", "-c", script]);
     let (command, child) = (pid(&dir.wait_for("command")), pid(&dir.wait_for("child")));
     let quorate = Pid::from_child(&started);
     assert_eq!([command, child].map(group_of), [group_of(quorate); 2]);
@@ -179,9 +191,7 @@ fn x2_a_command_that_begins_a_session_is_signalled() {
     let (nodes, dir, terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
     let script =
         "echo $$ > session; sh -c 'echo $$ > child; while [ -e here ]; do sleep 0.02; done'; true";
-    let mut command = quorate(dir, &nodes.addresses());
-    command.args(["run", "lock", "--", "setsid", "sh", "-c", script]);
-    let started = terminal.spawn(command);
+    let started = terminal.run(dir, nodes, &["run", "lock", "--", "setsid", "sh", "-c", script]);
     let child = pid(&dir.wait_for("child"));
     assert_eq!(rustix::process::getsid(Some(child)).unwrap(), pid(&dir.wait_for("session")));
     kill_process(Pid::from_child(&started), Signal::TERM).unwrap();
@@ -193,14 +203,10 @@ fn x2_a_command_that_begins_a_session_is_signalled() {
 #[cfg(target_os = "linux")]
 #[test]
 fn x3_an_interrupt_key_reaches_the_command_once() {
-    use crate::support::{QUORATE, is_stopped, with_nodes};
-
     let (nodes, dir, mut terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
     let script = "trap 'echo int >> ints' INT; trap 'echo quit >> ints' QUIT; trap 'echo usr1 > usr1' USR1; \
                   echo started > started; until [ -e usr1 ] || [ ! -e here ]; do sleep 0.02; done; exit 0";
-    let mut command = Command::new("setsid");
-    command.args(["--ctty", QUORATE, "run", "lock", "-c", script]);
-    let started = terminal.spawn(with_nodes(command, dir, &nodes.addresses()));
+    let started = terminal.lead(dir, nodes, &[QUORATE, "run", "lock", "-c", script]);
     let quorate = Pid::from_child(&started);
     dir.wait_for("started");
     // `quorate` takes notice when the command has had the signal.
@@ -221,13 +227,9 @@ fn x3_an_interrupt_key_reaches_the_command_once() {
 #[cfg(target_os = "linux")]
 #[test]
 fn x2_a_command_can_ask_on_the_terminal_whatever_its_standard_input_is() {
-    use crate::support::{QUORATE, with_nodes};
-
     let (nodes, dir, mut terminal) = (&Nodes::start(3), &Dir::new(), Terminal::open());
-    let mut command = Command::new("setsid");
     let script = r#""$0" run lock -c 'read line </dev/tty; echo "$line" > line' </dev/null"#;
-    command.args(["--ctty", "sh", "-c", script, QUORATE]);
-    let started = terminal.spawn(with_nodes(command, dir, &nodes.addresses()));
+    let started = terminal.lead(dir, nodes, &["sh", "-c", script, QUORATE]);
     terminal.answer("a password\n");
     assert_eq!(dir.wait_for("line"), "a password");
     assert_eq!(code(started), Some(0));
@@ -239,9 +241,7 @@ fn free_asks_on_a_terminal() {
     for (answer, is_freed) in [("n\n", false), ("\n", false), ("y\n", true)] {
         run(dir, &nodes.addresses(), &["lock", "lock"]);
         let mut terminal = Terminal::open();
-        let mut command = quorate(dir, &nodes.addresses());
-        command.args(["free", "--now", "lock"]);
-        let asking = terminal.spawn(command);
+        let asking = terminal.run(dir, nodes, &["free", "--now", "lock"]);
         terminal.wait_for("though it may go on working? [y/N] ");
         terminal.answer(answer);
         assert_eq!(code(asking), Some(if is_freed { 0 } else { 64 }), "{answer:?}");
@@ -257,9 +257,11 @@ fn x9_a_terminal_whose_output_is_stopped_stops_nothing() {
     for signal in [None, Some(Signal::TERM)] {
         take(nodes, "lock");
         let mut terminal = Terminal::open();
-        let mut command = quorate(dir, &nodes.addresses());
-        command.args(["run", "-v", "--wait", "1h", "lock", "-c", "echo ran > ran"]);
-        let waiting = terminal.spawn(command);
+        let waiting = terminal.run(
+            dir,
+            nodes,
+            &["run", "-v", "--wait", "1h", "lock", "-c", "echo ran > ran"],
+        );
         terminal.wait_for(" s of 3600 s");
         terminal.master.write_all(b"\x13").unwrap();
         match signal {
@@ -278,8 +280,6 @@ fn x9_a_terminal_whose_output_is_stopped_stops_nothing() {
 #[cfg(target_os = "linux")]
 #[test]
 fn x3_a_terminal_that_goes_away_at_the_turn_leaves_no_key() {
-    use crate::support::{QUORATE, with_nodes};
-
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     for _ in 0..50 {
         take(nodes, "lock");
