@@ -115,7 +115,6 @@ struct Field {
     scene: Arc<Scene>,
     ears: Vec<Arc<Mutex<Ear>>>,
     holders: Mutex<BTreeMap<usize, Holder>>,
-    held: Mutex<u64>,
 }
 
 /// Runs the world of `seed`.
@@ -129,8 +128,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     let scene = Arc::new(Scene::new(&sim, plan));
     scene.nodes.iter().for_each(|node| scene.calm(node));
     let ears: Vec<_> = scene.processes.iter().map(|_| Arc::default()).collect();
-    let (holders, held) = Default::default();
-    let field = Arc::new(Field { scene: Arc::clone(&scene), ears, holders, held });
+    let field = Arc::new(Field { scene: Arc::clone(&scene), ears, holders: Mutex::default() });
     let managers: Vec<_> = (0..scene.plan.clients).filter_map(|at| field.manager(at)).collect();
     sim.spawn(Box::pin(Arc::clone(&field).cut()));
     scene.watch({
@@ -148,7 +146,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     }
     let outcome = Outcome {
         overlaps: scene.faults().get("two holders").map_or(0, |_| 1),
-        ..scene.outcome(format!("{:?}", scene.plan), *lock(&field.held))
+        ..scene.outcome(format!("{:?}", scene.plan))
     };
     sim.end();
     outcome
@@ -174,7 +172,6 @@ impl Field {
         while scene.sim.elapsed() < scene.plan.chaos {
             scene.sleep(scene.dice.scaled_time(ttl)).await;
             let Ok(guard) = manager.lock(name(0)).timeout(ttl * 2).await else { continue };
-            *lock(&self.held) += 1;
             let token = lock(&self.ears[client]).latest.clone();
             lock(&self.holders).insert(client, Holder { lease: guard.lease(), token });
             self.judge();

@@ -11,7 +11,6 @@ use crate::worker::Worker;
 pub(crate) struct Door {
     cell: FencedCell<u64>,
     added: AtomicU64,
-    refused: AtomicU64,
 }
 
 /// What a client that has been at a [`Door`] knows: the token, and the number read with it. `None` without a token, or
@@ -21,8 +20,7 @@ pub(crate) struct Visit<'a>(&'a Door, Option<(FencingToken, u64)>);
 
 impl Door {
     pub(crate) const fn new() -> Self {
-        let (added, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { cell: FencedCell::new(0), added, refused }
+        Self { cell: FencedCell::new(0), added: AtomicU64::new(0) }
     }
 
     /// Reads with the token of `lease`, if it has one.
@@ -31,10 +29,10 @@ impl Door {
         Visit(self, token.and_then(|token| Some((token, self.pass(worker, lease, token, |n| *n)?))))
     }
 
-    /// The count, how many additions were acknowledged, and how many visitors were refused.
-    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+    /// The count, and how many additions were acknowledged.
+    pub(crate) fn counts(&self) -> (u64, u64) {
         let count = self.cell.write(FencingToken::MAX, |number| *number).unwrap_or_default();
-        (count, self.added.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
+        (count, self.added.load(Ordering::Relaxed))
     }
 
     fn pass<R>(
@@ -45,11 +43,11 @@ impl Door {
         act: impl FnOnce(&mut u64) -> R,
     ) -> Option<R> {
         let passed = self.cell.write(token, act);
-        if let Err(stale) = &passed {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            if worker.plan.orders() && lease.is_valid() {
-                worker.wrong(format!("client {}: a holder: {stale}", worker.client().id()));
-            }
+        if let Err(stale) = &passed
+            && worker.plan.orders()
+            && lease.is_valid()
+        {
+            worker.wrong(format!("client {}: a holder: {stale}", worker.client().id()));
         }
         passed.ok()
     }

@@ -84,8 +84,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     }
     sim.advance(end);
     field.check_calm();
-    let begun = lock(&field.bodies.names).values().map(|name| name.begun).sum();
-    let outcome = scene.outcome(format!("permits, {permits:?}, {:?}", scene.plan), begun);
+    let outcome = scene.outcome(format!("permits, {permits:?}, {:?}", scene.plan));
     sim.end();
     outcome
 }

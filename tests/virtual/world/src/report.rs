@@ -138,8 +138,6 @@ impl Report {
     fn add(&mut self, one: Outcome) {
         self.seeds += 1;
         self.overlaps += u64::from(one.overlaps > 0);
-        self.sum.tokens += one.tokens;
-        self.sum.refused += one.refused;
         self.sum.simulated += one.simulated;
         self.sum.waits.add(&one.waits);
         for (kind, count) in one.faults {
@@ -165,8 +163,6 @@ impl fmt::Display for Report {
         if class.is_about_waiting() {
             write!(f, "{}", sum.waits)?;
         }
-        let (tokens, refused) = (sum.tokens, sum.refused);
-        writeln!(f, "fencing tokens: {tokens}, and {refused} times a stale one was refused")?;
         if matches!(class, Class::Broken | Class::Storm) {
             writeln!(f, "two holders in {overlaps} worlds, whose promises were broken")?;
         }

@@ -23,8 +23,6 @@ pub(crate) struct Outcome {
     /// What went wrong. In worlds of [`Class::Broken`] and [`Class::Storm`], two holders are not.
     pub(crate) violations: Vec<Violation>,
     pub(crate) overlaps: usize,
-    pub(crate) tokens: u64,
-    pub(crate) refused: u64,
     pub(crate) history: History,
     pub(crate) simulated: Duration,
     pub(crate) faults: Faults,
@@ -118,11 +116,10 @@ impl Scene {
     }
 
     /// What came of a world whose judges have all said what is wrong.
-    pub(crate) fn outcome(&self, world: String, tokens: u64) -> Outcome {
+    pub(crate) fn outcome(&self, world: String) -> Outcome {
         Outcome {
             world,
             violations: self.take_wrong(),
-            tokens,
             history: self.history.clone(),
             simulated: self.sim.elapsed(),
             faults: self.faults(),
@@ -309,13 +306,10 @@ fn verdict(scene: &Scene, judged: &[Event]) -> Outcome {
         violations.extend(judge_order(judged));
     }
     violations.extend(judge_all_tokens(scene, judged));
-    let is_token = |event: &&Event| matches!(event.what, What::Fenced(..));
     Outcome {
         world: format!("{plan:?}"),
         violations,
         overlaps,
-        tokens: judged.iter().filter(is_token).count() as u64,
-        refused: scene.doors.iter().map(|door| door.counts().2).sum(),
         history: scene.history.clone(),
         simulated: now,
         faults: scene.faults(),
@@ -330,7 +324,7 @@ fn judge_all_tokens(scene: &Scene, events: &[Event]) -> Vec<Violation> {
     let forgot = events.iter().any(|event| matches!(event.what, What::Forgot(_)));
     if forgetting == Forgetting::Guarded || !forgot {
         for (resource, door) in scene.doors.iter().enumerate() {
-            let ((count, added, _), name) = (door.counts(), name(resource));
+            let ((count, added), name) = (door.counts(), name(resource));
             if count != added {
                 let what = format!("{name} lost additions behind its door: {count} of {added}");
                 wrong.push(Violation::other(scene.sim.elapsed(), what));

@@ -82,7 +82,6 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
         simulated,
         faults,
         waits: if plan.is_ordered() { waits } else { waits.unordered() },
-        ..Outcome::default()
     }
 }
 
