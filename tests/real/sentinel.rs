@@ -46,12 +46,6 @@ impl Group {
         })
     }
 
-    /// The primary stops without a word. Returns when the sentinel names the replica, which has taken over.
-    async fn hang(&self) {
-        self.primary.pause();
-        self.replace().await;
-    }
-
     /// The primary stops without a word, and the sentinel does not find that out.
     fn hang_unseen(&self) {
         let never = ["SENTINEL", "SET", "orders", "down-after-milliseconds", "3600000"];

@@ -70,25 +70,40 @@ impl Server {
         names.concat()
     }
 
-    /// A command of a group: `GET`, or `SET` with or without `NX` or `IFEQ`. A compare-and-delete
-    /// is there as well, and nothing else.
+    /// A command of a group or of a plain lock: `GET`, `SET` with or without `NX` or `IFEQ`, and
+    /// a compare-and-delete. There is nothing else.
     fn execute(&self, command: &Parts) -> quorate_protocol::Value {
         let words: Vec<&[u8]> = command.iter().collect();
-        let found = self.node.get(words[1]);
-        match (words[0], words.len()) {
-            (b"DELIFEQ", _) => quorate_protocol::Value::Int(0),
-            (b"SET", _) if words[1] == LIST && self.is_full.load(Ordering::SeqCst) => {
+        let found = words.get(1).and_then(|key| self.node.get(key));
+        let holds = |text: &[u8]| found == Some(Value::String(text.to_vec()));
+        match words[..] {
+            [b"DELIFEQ", key, text] => {
+                if holds(text) {
+                    self.node.expire(key);
+                }
+                quorate_protocol::Value::Int(holds(text).into())
+            }
+            [b"SET", LIST, ..] if self.is_full.load(Ordering::SeqCst) => {
                 quorate_protocol::Value::Error("OOM command not allowed".into())
             }
-            (b"SET", 4) if found.is_some() => quorate_protocol::Value::Nil,
-            (b"SET", 5) if found != Some(Value::String(words[4].to_vec())) => {
-                quorate_protocol::Value::Nil
-            }
-            (b"SET", 3..=5) => {
-                self.node.put(words[1], Value::String(words[2].to_vec()));
+            [b"SET", _, _, b"NX", ..] if found.is_some() => quorate_protocol::Value::Nil,
+            [b"SET", _, _, b"IFEQ", text] if !holds(text) => quorate_protocol::Value::Nil,
+            [b"SET", key, text, b"NX", b"PX", ttl, ..] => {
+                let ttl = str::from_utf8(ttl).unwrap().parse().unwrap();
+                let text = Value::String(text.to_vec());
+                self.node.put_for(key, text, Duration::from_millis(ttl));
                 quorate_protocol::Value::Okay
             }
-            (b"GET", _) => match found {
+            // The end of the probe of a handshake.
+            [b"SET", key, _, b"XX", ..] => {
+                self.node.expire(key);
+                quorate_protocol::Value::Okay
+            }
+            [b"SET", key, text, ..] => {
+                self.node.put(key, Value::String(text.to_vec()));
+                quorate_protocol::Value::Okay
+            }
+            [b"GET", _] => match found {
                 Some(Value::String(text)) => quorate_protocol::Value::Text(text),
                 _ => quorate_protocol::Value::Nil,
             },
