@@ -22,6 +22,7 @@ mod guard;
 mod homes;
 mod input;
 mod inspect;
+mod lacks;
 mod leading;
 mod matrix;
 mod peers;
