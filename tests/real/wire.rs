@@ -164,7 +164,7 @@ fn databases_and_sockets_work_as_in_the_client() {
     let resp2 = RedisServer::builder().config("rename-command", &["HELLO", ""]).start();
     let resp3 = RedisServer::start();
     let path = socket.dir().join("socket").display().to_string();
-    with_each(&Client::WITH_POOL, async |client| {
+    with_each(&Client::ALL, async |client| {
         let in_database = [&resp2, &resp3].map(|node| node.address() + "/5");
         let addresses = [&[format!("redis+unix://{path}")], &in_database[..]].concat();
         let backends = client.connect(&addresses);
