@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use smol::Timer;
 
-use super::suspend::{MACHINE, sleep_in_steps, time_suspended};
+use super::suspend::{MACHINE, sleep_in_steps};
 use super::{BoxFuture, EntropyError, Runtime, os_random};
 
 /// A [`Runtime`] on smol's global executor and timers.
@@ -24,7 +24,7 @@ impl SmolRuntime {
 
 impl Runtime for SmolRuntime {
     fn now(&self) -> Instant {
-        Instant::now() + time_suspended()
+        Instant::now() + (MACHINE.suspended)()
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
