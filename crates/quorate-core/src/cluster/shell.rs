@@ -95,7 +95,7 @@ struct Room<A> {
 pub(crate) struct Effects<A: Actor> {
     /// Something has changed for which tasks may wait.
     pub(crate) is_changed: bool,
-    wakers: Vec<Waker>,
+    wakers: Wakers,
     /// A later one makes an earlier one out of date: the timekeeper looks at all that is due.
     wake: Option<Wake>,
     /// Dropped, it is handed over.
@@ -212,7 +212,7 @@ impl<A: Actor> Shell<A> {
 
     /// Gives up calls: notifies the backends that carry them.
     pub(crate) fn wake_given_up(&self, effects: &mut Effects<A>) {
-        effects.wakers.extend(self.give_up_wakers.take());
+        effects.wakers.add(self.give_up_wakers.take());
     }
 }
 
@@ -221,7 +221,7 @@ impl<A: Actor> Room<A> {
     fn apply(&mut self, shell: &Arc<Shell<A>>, now: Instant, effects: &mut Effects<A>) {
         self.actor.apply(shell, now, effects);
         if effects.is_changed {
-            effects.wakers.extend(self.wakers.take());
+            self.wakers.move_into(&mut effects.wakers);
         }
         if let Some(due) = self.actor.due()
             && self.served.is_none_or(|served| due < served)
@@ -267,7 +267,7 @@ impl<A: Actor> LateState for Room<A> {
         drop(effects.handed_over);
         let attempts = &shell.cluster().attempts;
         attempts.wake(effects.wake);
-        effects.wakers.into_iter().for_each(Waker::wake);
+        effects.wakers.wake();
         for event in effects.events {
             event(shell);
         }

@@ -28,7 +28,13 @@ const DIGITS: usize = 2 * ENTROPY;
 /// lock. Therefore no `Debug` and no error shows them (A6). A token has no order and is not a
 /// fencing token.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(Arc<[u8]>);
+pub struct Token(Value);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Value {
+    Bare([u8; DIGITS]),
+    Labelled(Arc<[u8]>),
+}
 
 impl Token {
     /// The number of random bytes in a token.
@@ -44,14 +50,19 @@ impl Token {
     ) -> Result<Self, EntropyError> {
         let mut random = [0; ENTROPY];
         fill(&mut random)?;
-        Ok(Self(random.map(hex).as_flattened().into()))
+        let mut digits = [0; DIGITS];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
+            pair.copy_from_slice(&hex(byte));
+        }
+        Ok(Self(Value::Bare(digits)))
     }
 
     /// The same token with this label.
     #[must_use]
     pub fn labelled(&self, label: &Label) -> Self {
         let digits = &self.as_bytes()[..DIGITS];
-        Self([digits, b" ", label.as_str().as_bytes()].concat().into())
+        let value = [digits, b" ", label.as_str().as_bytes()].concat();
+        Self(Value::Labelled(value.into()))
     }
 
     /// The value of the mark that the holder of this token leaves: no holder has it. The label
@@ -59,22 +70,25 @@ impl Token {
     pub(crate) fn mark(&self, ran: &Range<Duration>) -> Self {
         let (digits, label) = self.as_bytes().split_at(DIGITS);
         let ran = format!("{}{}-{}", char::from(RAN), ran.start.as_millis(), ran.end.as_millis());
-        Self([MARK, digits, ran.as_bytes(), label].concat().into())
+        Self(Value::Labelled([MARK, digits, ran.as_bytes(), label].concat().into()))
     }
 
     /// Parses the value that a node stores. A mark is no token.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
-        let is_token = match value.len() {
-            DIGITS => are_digits(value),
-            _ => !is_mark(value) && !is_revoked(value) && label_of(value).is_some(),
-        };
-        is_token.then(|| Self(value.into()))
+        match <[u8; DIGITS]>::try_from(value) {
+            Ok(digits) => are_digits(&digits).then_some(Self(Value::Bare(digits))),
+            Err(_) if is_mark(value) || is_revoked(value) => None,
+            Err(_) => label_of(value).map(|_| Self(Value::Labelled(value.into()))),
+        }
     }
 
     /// The value that a node stores. Do not log it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Value::Bare(digits) => digits,
+            Value::Labelled(value) => value,
+        }
     }
 
     /// The label, if it has one.

@@ -45,8 +45,8 @@ impl GiveUpWakers {
 
     /// A call was given up. Returns all tasks, to be woken without any mutex.
     #[must_use]
-    pub(crate) fn take(&self) -> Vec<Waker> {
-        lock(&self.tasks).drain(..).map(|(_, task)| task).collect()
+    pub(crate) fn take(&self) -> Vec<(u32, Waker)> {
+        std::mem::take(&mut *lock(&self.tasks))
     }
 }
 
@@ -82,6 +82,6 @@ mod tests {
         assert!(!wait(1, &tasks[0], false) && !wait(2, &tasks[1], false));
         give_up_wakers.settled(1);
         let left = give_up_wakers.take();
-        assert!(left.len() == 1 && left[0].will_wake(&tasks[1]));
+        assert!(left.len() == 1 && left[0].1.will_wake(&tasks[1]));
     }
 }

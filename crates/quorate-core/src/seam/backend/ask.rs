@@ -132,7 +132,7 @@ impl Drop for Asked {
         self.ask.is_given_up.store(true, Ordering::SeqCst);
         let waker = lock(&self.ask.state).waker.take();
         drop(waker);
-        self.ask.give_up_wakers.take().into_iter().for_each(Waker::wake);
+        self.ask.give_up_wakers.take().into_iter().for_each(|(_, task)| task.wake());
     }
 }
 

@@ -22,9 +22,15 @@ pub enum Mode {
 /// Cheap to clone. `Debug` shows no token.
 #[derive(Clone, Debug)]
 pub struct Claim {
+    common: Arc<Common>,
+    ttl: Ttl,
+}
+
+/// What all calls of an attempt share.
+#[derive(Clone, Debug)]
+struct Common {
     keys: Arc<[Key]>,
     token: Token,
-    ttl: Ttl,
     mode: Mode,
 }
 
@@ -33,36 +39,38 @@ impl Claim {
     /// time.
     #[must_use]
     pub fn new(keys: impl Into<Arc<[Key]>>, token: Token, ttl: Ttl) -> Self {
-        Self { keys: keys.into(), token, ttl, mode: Mode::Exclusive }
+        let common = Common { keys: keys.into(), token, mode: Mode::Exclusive };
+        Self { common: Arc::new(common), ttl }
     }
 
     /// The same keys, token and mode with another ttl.
     #[must_use]
     pub fn with_ttl(&self, ttl: Ttl) -> Self {
-        Self { ttl, ..self.clone() }
+        Self { common: Arc::clone(&self.common), ttl }
     }
 
     /// The same claim in another mode.
     #[must_use]
-    pub fn with_mode(self, mode: Mode) -> Self {
-        Self { mode, ..self }
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        Arc::make_mut(&mut self.common).mode = mode;
+        self
     }
 
     /// The keys, all of which are meant. No key stands there twice.
     #[must_use]
     pub fn keys(&self) -> &[Key] {
-        &self.keys
+        &self.common.keys
     }
 
     /// The same keys, shared.
-    pub(crate) const fn shared_keys(&self) -> &Arc<[Key]> {
-        &self.keys
+    pub(crate) fn shared_keys(&self) -> &Arc<[Key]> {
+        &self.common.keys
     }
 
     /// The value that a node stores at each key.
     #[must_use]
-    pub const fn token(&self) -> &Token {
-        &self.token
+    pub fn token(&self) -> &Token {
+        &self.common.token
     }
 
     /// How long the node keeps the keys.
@@ -75,7 +83,7 @@ impl Claim {
     /// [`Capabilities::SHARED`](super::Capabilities::SHARED), an acquire of such a claim fails as
     /// unsupported.
     #[must_use]
-    pub const fn mode(&self) -> Mode {
-        self.mode
+    pub fn mode(&self) -> Mode {
+        self.common.mode
     }
 }
