@@ -137,7 +137,7 @@ pub(crate) fn first<C: Command>(operation: &Operation, features: &Features) -> S
         Operation::Release(claim, options)
             if options.raise_to.is_none() && claim.mode() == Mode::Exclusive =>
         {
-            let asks = features.scripts.is_ok() && !queue::asked(operation, features).is_empty();
+            let asks = features.scripts.is_ok() && features.may_ask && options.asks.is_some();
             match (claim.keys(), features.compare_and_delete) {
                 ([key], Some(how)) if !asks => {
                     let command = how.command(key.as_bytes(), claim.token().as_bytes());

@@ -8,6 +8,7 @@
 mod groups;
 mod health;
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -52,7 +53,7 @@ pub(crate) struct Settled {
     pub(crate) result: CallResult,
     pub(crate) change: Change,
     /// Attempts whose release failed without an answer: the node is back.
-    pub(crate) await_back: Box<[Slot]>,
+    pub(crate) await_back: BTreeSet<Slot>,
     /// What a node that has voted says of its group.
     pub(crate) says: Option<Arc<Membership>>,
 }
@@ -234,7 +235,7 @@ impl Nodes {
         let (change, await_back) = self.health(tag.node).settled(tag.kind, &result, now);
         let has_voted = tag.kind.votes() && result.is_ok();
         let says = if has_voted { self.groups.says(tag.node) } else { None };
-        Settled { result, change, await_back: await_back.into_iter().collect(), says }
+        Settled { result, change, await_back, says }
     }
 
     /// Emits an event if a call that has settled shows that its node fails, or has recovered.
@@ -275,8 +276,8 @@ impl Nodes {
 
     /// Two nodes that are the same server (Q6).
     pub(crate) fn same_server(&self) -> Option<(String, String)> {
-        let twin = |id: NodeId| Some((self.name(id).to_string(), self.twin(id)?.to_string()));
-        self.count.ids().find_map(twin)
+        let (id, twin) = self.count.ids().find_map(|id| Some((id, self.twin(id)?)))?;
+        Some((self.name(id).to_string(), twin.to_string()))
     }
 
     /// The name of another node that is the same server as this one.

@@ -1,6 +1,7 @@
 //! What is known of a node from its latest calls.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -162,7 +163,7 @@ impl Health {
         let mut await_back = BTreeSet::new();
         if !matches!(sign, Sign::Silence | Sign::Nothing) {
             self.connect = Duration::ZERO;
-            await_back.append(&mut self.await_back);
+            await_back = mem::take(&mut self.await_back);
         }
         let says_nothing =
             kind == CallKind::Question && matches!(sign, Sign::Refusal | Sign::Nothing);
