@@ -157,7 +157,7 @@ impl Attempts {
     }
 
     /// Notifies these entries that the node answers again.
-    pub(crate) fn tell_back(&self, node: NodeId, slots: BTreeSet<Slot>) -> Option<Wake> {
+    pub(crate) fn tell_back(&self, node: NodeId, slots: Vec<Slot>) -> Option<Wake> {
         if slots.is_empty() {
             return None;
         }

@@ -8,7 +8,6 @@
 mod groups;
 mod health;
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -53,7 +52,7 @@ pub(crate) struct Settled {
     pub(crate) result: CallResult,
     pub(crate) change: Change,
     /// Attempts whose release failed without an answer: the node is back.
-    pub(crate) await_back: BTreeSet<Slot>,
+    pub(crate) await_back: Vec<Slot>,
     /// What a node that has voted says of its group.
     pub(crate) says: Option<Arc<Membership>>,
 }

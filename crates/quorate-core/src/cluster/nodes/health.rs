@@ -1,7 +1,7 @@
 //! What is known of a node from its latest calls.
 
 use std::collections::BTreeSet;
-use std::mem;
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -138,7 +138,7 @@ impl Health {
         kind: CallKind,
         result: &CallResult,
         now: Instant,
-    ) -> (Change, BTreeSet<Slot>) {
+    ) -> (Change, Vec<Slot>) {
         let (sign, error) = (Sign::of(kind, result), result.as_ref().err());
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.in_flight == 0 {
@@ -160,10 +160,10 @@ impl Health {
             Sign::Silence | Sign::Error => self.is_answering = false,
             Sign::Refusal | Sign::Nothing => {}
         }
-        let mut await_back = BTreeSet::new();
+        let mut await_back = Vec::new();
         if !matches!(sign, Sign::Silence | Sign::Nothing) {
             self.connect = Duration::ZERO;
-            await_back = mem::take(&mut self.await_back);
+            await_back.extend(iter::from_fn(|| self.await_back.pop_first()));
         }
         let says_nothing =
             kind == CallKind::Question && matches!(sign, Sign::Refusal | Sign::Nothing);
