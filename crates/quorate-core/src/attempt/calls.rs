@@ -48,7 +48,7 @@ impl State {
                 false
             }
             Err(settled) => {
-                self.handle_reply(attempt, &tag, settled, now, effects);
+                self.handle_reply(attempt, &tag, *settled, now, effects);
                 self.publish_end(attempt, now)
             }
         }

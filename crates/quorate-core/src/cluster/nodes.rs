@@ -179,7 +179,11 @@ impl Nodes {
     /// Returns since when the node has answered no call; a call that was not sent has settled. The
     /// health is locked before and after the backend's `begin`, never during it. Where that panics,
     /// the call was dropped, and is lost.
-    pub(crate) fn begin(&self, mut call: Call, runtime: &dyn Runtime) -> Result<Instant, Settled> {
+    pub(crate) fn begin(
+        &self,
+        mut call: Call,
+        runtime: &dyn Runtime,
+    ) -> Result<Instant, Box<Settled>> {
         let tag = call.tag;
         let Tag { node: id, begun: now, kind, .. } = tag;
         let node = &self.nodes[id.index()];
@@ -198,7 +202,7 @@ impl Nodes {
         let begun = catch_unwind(AssertUnwindSafe(|| backend.begin(call, runtime)));
         match begun {
             // A release that was not sent is sent again when the node answers.
-            Ok(Err(not_sent)) => Err(self.settled(&tag, Err(not_sent.error), now)),
+            Ok(Err(not_sent)) => Err(Box::new(self.settled(&tag, Err(not_sent.error), now))),
             Ok(Ok(())) | Err(_) => Ok(silent_since),
         }
     }

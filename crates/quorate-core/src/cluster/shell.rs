@@ -194,7 +194,7 @@ impl<A: Actor> Shell<A> {
         self: &Arc<Self>,
         operation: Operation,
         tag: Tag,
-    ) -> Result<Instant, Settled> {
+    ) -> Result<Instant, Box<Settled>> {
         let cluster = self.cluster();
         let call = Call::new(operation, tag, Arc::<Self>::clone(self));
         cluster.nodes.begin(call, &*cluster.runtime)
