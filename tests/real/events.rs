@@ -12,9 +12,10 @@ pub(crate) fn listen() {
     INSTALLED.call_once(|| warnings().with_ansi(false).with_writer(|| Notes).init());
 }
 
-/// The warnings `what` about the node at this port.
-pub(crate) fn warnings(what: &str, port: u16) -> Vec<String> {
-    let (what, node) = (format!(" quorate: {what} "), format!(":{port}\""));
+/// The warnings `what` about the node at this address.
+pub(crate) fn warnings(what: &str, address: &str) -> Vec<String> {
+    let node = address.trim_start_matches("redis://");
+    let (what, node) = (format!(" quorate: {what} "), format!("{node}\""));
     let is_it = |it: &&String| it.contains(&what) && it.contains(&node);
     WARNINGS.lock().unwrap().iter().filter(is_it).cloned().collect()
 }

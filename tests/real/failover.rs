@@ -3,10 +3,10 @@
 use futures_util::future::join_all;
 use quorate::LockGuard;
 use quorate_tests::keys::EPOCH;
-use quorate_tests::wait::{LONG_TTL, until, until_it_says};
+use quorate_tests::wait::{LONG_TTL, until};
 use quorate_tests::{Mode, Proxy, RedisServer};
 
-use crate::client::{Client, on_tokio, warm_up, with_each};
+use crate::client::{Client, on_tokio, warm_up};
 use crate::guard::{end_quarantine, is_quarantined, manager, pass_quarantine};
 
 /// The second replication id of a server that was never promoted, or has forgotten that it was.
@@ -57,32 +57,6 @@ fn the_restart_guard_sees_a_failover_there_and_back() {
         end_quarantine(&node);
         next.lock("s").no_wait().await.unwrap().release().await.unwrap();
     })));
-}
-
-/// The name of a node leads to the promoted server, and no connection to the old primary ends.
-#[test]
-fn a_connection_to_a_demoted_primary_is_left() {
-    with_each(&Client::ALL, async |client| {
-        let (old, new) = (RedisServer::start(), RedisServer::start());
-        let name = Proxy::start(old.port());
-        let locks = client.manager_at(&name.address());
-        warm_up(&locks).await;
-        new.cli(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
-        new.wait_until_in_sync();
-        new.cli(&["REPLICAOF", "NO", "ONE"]);
-        old.cli(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
-        old.wait_until_in_sync();
-        name.lead_to(new.port());
-        // The first replies say that the server is a replica.
-        let mut locked = None;
-        until_it_says("the lock", async || {
-            locked = locks.lock("after").no_wait().await.ok();
-            locked.is_some()
-        })
-        .await;
-        assert!(new.get("after").is_some(), "{client:?}");
-        locked.unwrap().release().await.unwrap();
-    });
 }
 
 /// Has a promoted server forget that it was promoted: it drops its backlog, since it has no replicas.

@@ -1,20 +1,19 @@
-//! The restart guard on real nodes: promoted ones, full ones, and those that may evict keys.
+//! The restart guard on real nodes: fresh ones, full ones, and those that may evict keys.
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use quorate::error::Answer;
-use quorate::{BackendErrorKind, LockManager, RestartGuard, operators::LockState};
+use quorate::{BackendErrorKind, LockManager, RestartGuard};
 use quorate_tests::RedisServer;
 use quorate_tests::keys::{EPOCH, QUARANTINE};
-use quorate_tests::wait::{LONG_TTL, until, until_it_says};
+use quorate_tests::wait::{LONG_TTL, until};
 
-use crate::client::{Client, on_tokio, unhurried, unreachable, warm_up, with_each};
+use crate::client::{Client, on_tokio, unhurried, unreachable, with_each};
 
 /// As long as the ttl of the locks here. A quarantine ends when a test says so: see [`end_quarantine`].
 const MAX_TTL: Duration = LONG_TTL;
 
-/// Where a quarantine has to end by itself, or a node has to be up for longer.
+/// A node is up for longer.
 const SHORT: Duration = Duration::from_secs(1);
 
 pub(crate) fn manager(
@@ -51,61 +50,6 @@ async fn failure(manager: &LockManager) -> (BackendErrorKind, String) {
 pub(crate) async fn is_quarantined(manager: &LockManager) {
     let (kind, text) = failure(manager).await;
     assert_eq!(kind, BackendErrorKind::Quarantined, "{text}");
-}
-
-#[test]
-fn a_replica_that_is_promoted_is_quarantined_however_long_it_is_up() {
-    on_tokio(join_all(Client::ALL.map(async |client| {
-        let primary = RedisServer::start();
-        let replica = RedisServer::builder().replica_of(primary.port()).start();
-        let at_primary = manager(client, &[primary.address()], SHORT);
-        let at_replica = manager(client, &[replica.address()], SHORT);
-        warm_up(&at_primary).await;
-        until("the epoch", || replica.get(EPOCH) == primary.get(EPOCH)).await;
-        let (kind, _) = failure(&at_replica).await;
-        assert_eq!(kind, BackendErrorKind::ReadOnly);
-        let up = || replica.info("uptime_in_seconds").parse::<u64>().unwrap();
-        until("some seconds", || up() > SHORT.as_secs() + 1).await;
-
-        // A lock that was not replicated: the failover comes first.
-        replica.cli(&["REPLICAOF", "NO", "ONE"]);
-        let guard = at_primary.lock("r").await.unwrap();
-        assert_eq!(replica.get("r"), None);
-        for guard_ in [RestartGuard::soft(SHORT), RestartGuard::strict(SHORT)] {
-            let at_replica = manager(client, &[replica.address()], guard_);
-            is_quarantined(&at_replica).await;
-            // Lest it end before it is looked at again.
-            assert_eq!(replica.cli(&["PEXPIRE", QUARANTINE, "3600000"]).integer(), 1);
-        }
-        replica.cli(&["PEXPIRE", QUARANTINE, &SHORT.as_millis().to_string()]);
-        let next = at_replica.lock("r").await.unwrap();
-        assert!(!guard.is_valid());
-        drop(next);
-    })));
-}
-
-#[test]
-fn a_soft_guard_asks_for_how_long_a_node_without_an_epoch_is_up() {
-    on_tokio(async {
-        let node = RedisServer::start();
-        let soft = manager(Client::Redis, &[node.address()], RestartGuard::soft(MAX_TTL));
-        is_quarantined(&soft).await;
-        let (least, most) = (MAX_TTL / 2, MAX_TTL + Duration::from_secs(1));
-        let left = Duration::from_millis(node.pttl(QUARANTINE).unsigned_abs());
-        assert!(left > least && left <= most, "{left:?}");
-        let up = || node.info("uptime_in_seconds").parse::<u64>().unwrap();
-        until("some seconds", || up() > SHORT.as_secs() + 1).await;
-        node.flushall();
-        let soft = manager(Client::Redis, &[node.address()], RestartGuard::soft(SHORT));
-        // A round of this ttl may be too short for a connection as well.
-        let is_free = async || soft.inspect("r").await.unwrap().state() == LockState::Free;
-        until_it_says("a connection", is_free).await;
-        soft.lock("r").no_wait().await.unwrap().release().await.unwrap();
-        assert_eq!(node.keys(), [EPOCH]);
-        node.flushall();
-        let (kind, _) = failure(&manager(Client::Redis, &[node.address()], SHORT)).await;
-        assert_eq!(kind, BackendErrorKind::Quarantined);
-    });
 }
 
 /// A server reports its uptime in whole seconds, and may have started up to a second earlier or later than that says. It

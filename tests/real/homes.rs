@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::calls::{acquire, acquire_in_the_end, asked, claim, extend, release};
 use crate::client::{Client, Home, Settings, current_thread};
+use crate::events;
 
 fn obliging() -> Peer {
     Peer::start(|_| Answer::Usual)
@@ -57,6 +58,7 @@ fn a_node_needs_no_tokio_and_its_callers_share_one_connection() {
 
 #[test]
 fn a_node_outlives_the_runtimes_that_it_was_made_in_and_is_used_in() {
+    events::listen();
     for client in Client::ALL {
         let peer = obliging();
         let home = Runtime::new().unwrap();
@@ -67,6 +69,10 @@ fn a_node_outlives_the_runtimes_that_it_was_made_in_and_is_used_in() {
             assert_eq!(peer.connections(), connections, "{client:?}");
         }
         assert_eq!(block_on(acquire(&node, &claim("r"))).unwrap(), Vote::Granted);
+        // The first call after the end of a runtime says what helps.
+        let warnings = events::warnings("runtime ended", &peer.url());
+        assert_eq!(warnings.len(), 3, "{client:?}: {warnings:?}");
+        assert!(warnings.iter().all(|it| it.contains("own_thread()")), "{warnings:?}");
     }
 }
 

@@ -1,18 +1,14 @@
 //! Readers and writers on real nodes: with both clients, over a pool, and beside other Redlock libraries.
 
-use std::future::IntoFuture as _;
 use std::time::Duration;
 
 use quorate::backend::{AcquireOptions, CallReply, KeyState, Mode, Operation, Ttl, Vote};
 use quorate::{DetachedLock, LockBackend as _, LockManager, operators::LockState};
-use quorate_tests::keys::waiters;
-use quorate_tests::wait::{LONG_TTL, until, until_it_says, within_limit};
+use quorate_tests::wait::{LONG_TTL, until, until_it_says};
 use quorate_tests::{Nodes, RedisServer, Reply};
 
 use crate::calls::{acquire, asked, claim, extend, key, release};
-use crate::client::{
-    Client, assert_clean, close, close_all, nothing_is_left, on_tokio, unreachable, with_each,
-};
+use crate::client::{Client, close, close_all, nothing_is_left, on_tokio, unreachable, with_each};
 use crate::working::share;
 
 /// The script of the Redlock page, with which other libraries release.
@@ -25,13 +21,6 @@ const ACQUIRE_0_1: &str = "for i = 1, #KEYS do
 end
 for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2]) end
 return 1";
-
-/// The scores of the readers at a node, and how long its key lives, in milliseconds.
-fn ends(node: &RedisServer) -> (Vec<i64>, i64) {
-    let scores = node.cli(&["ZRANGE", "r", "0", "-1", "WITHSCORES"]).array();
-    let scores = scores.into_iter().skip(1).step_by(2).map(|score| score.text().parse().unwrap());
-    (scores.collect(), node.pttl("r"))
-}
 
 async fn readers(manager: &LockManager) -> usize {
     manager.inspect("r").await.unwrap().readers().len()
@@ -84,55 +73,6 @@ fn rw5_readers_and_writers_of_processes_never_meet() {
     share("readers");
 }
 
-/// A writer waits for readers, and a reader for a writer: each is notified, on a pool it asks.
-#[test]
-fn rw3_a_writer_waits_for_readers_and_they_for_it() {
-    let nodes = &Nodes::start(1);
-    let queued =
-        |count: usize| nodes[0].cli(&["ZCARD", &waiters("r")]) == Reply::Integer(count as i64);
-    with_each(&Client::WITH_POOL, async |client| {
-        let [one, other, third] = [(); 3].map(|()| client.manager(nodes));
-        let readings = [one.read("r").await.unwrap(), other.read("r").await.unwrap()];
-        let mut writing = tokio::spawn(third.lock("r").into_future());
-        until("the writer waits", || queued(1)).await;
-        // RW1: both read already, and the next one gives way. RW4: they extend all the same.
-        assert!(one.read("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
-        let mut behind = tokio::spawn(one.read("r").into_future());
-        until("a reader waits behind it", || queued(2)).await;
-        for reading in readings {
-            reading.extend().await.unwrap();
-            assert!(!writing.is_finished(), "{client:?}");
-            reading.release().await.unwrap();
-        }
-        // A writer that a busy machine stops for 150 ms is passed by the reader, which has to queue again.
-        let turn = async {
-            loop {
-                tokio::select! {
-                    biased;
-                    writing = &mut writing => break writing,
-                    passed = &mut behind => {
-                        passed.unwrap().unwrap().release().await.unwrap();
-                        behind = tokio::spawn(one.read("r").into_future());
-                    }
-                }
-            }
-        };
-        let writing = within_limit("the lock", turn).await.unwrap().unwrap();
-        assert!(!behind.is_finished(), "{client:?}");
-        let beside = tokio::spawn(other.read("r").into_future());
-        until("two processes wait to read", || queued(2)).await;
-        writing.release().await.unwrap();
-        let behind = within_limit("a reader", behind).await.unwrap().unwrap();
-        let beside = within_limit("a reader", beside).await.unwrap().unwrap();
-        assert!(behind.is_valid() && beside.is_valid(), "RW2: {client:?}");
-        drop((behind, beside));
-        for manager in [one, other, third] {
-            assert_clean(&manager).await;
-        }
-        nothing_is_left(nodes).await;
-    });
-}
-
 /// Also where the refusal is an error reply: a process that is refused at once has to know where the wait queue is.
 #[test]
 fn rw1_a_refusal_by_readers_names_the_server() {
@@ -171,40 +111,6 @@ fn rw5_a_lock_of_another_library_excludes_readers_and_is_excluded() {
         assert!(nodes.iter().all(|node| unlock(node) == Reply::Integer(1)), "{client:?}");
         manager.read("r").await.unwrap().release().await.unwrap();
         close(&manager, nodes).await;
-    });
-}
-
-/// The server's clock and its `PEXPIRE` are read one after the other: a millisecond may pass.
-#[test]
-fn rw7_the_key_of_a_real_node_lives_as_long_as_its_last_reader() {
-    let nodes = &Nodes::start(1);
-    on_tokio(async {
-        for client in Client::WITH_POOL {
-            let manager = client.manager(nodes);
-            let assert_end = |count: usize| {
-                let (scores, left) = ends(&nodes[0]);
-                let time = nodes[0].cli(&["TIME"]).array();
-                let time: Vec<i64> =
-                    time.into_iter().map(|part| part.text().parse().unwrap()).collect();
-                let now = time[0] * 1_000 + time[1] / 1_000;
-                let end = scores.iter().max().unwrap();
-                assert_eq!(scores.len(), count, "{client:?}");
-                // What is left was read before the time was.
-                let key_end = now + left;
-                assert!((*end..*end + 5_000).contains(&key_end), "{client:?}: {end} and {key_end}");
-            };
-            let short = manager.read("r").await.unwrap();
-            assert_end(1);
-            let long = manager.read("r").ttl(4 * LONG_TTL).await.unwrap();
-            assert_end(2);
-            short.extend().await.unwrap();
-            assert_end(2);
-            long.release().await.unwrap();
-            assert_end(1);
-            assert!(nodes[0].pttl("r") <= LONG_TTL.as_millis() as i64, "{client:?}");
-            short.release().await.unwrap();
-            close(&manager, nodes).await;
-        }
     });
 }
 

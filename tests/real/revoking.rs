@@ -1,75 +1,10 @@
-//! Locks that are taken away on real nodes, from a holder that is stopped.
+//! Locks that are taken away on real nodes.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
 use quorate::operators::LockState;
-use quorate_tests::clock::now;
-use quorate_tests::judge::{Hold, Verdict, judge};
-use quorate_tests::wait::{until, within_limit};
 use quorate_tests::{Nodes, RedisServer, Reply};
 
-use crate::client::{
-    Client, all_have, assert_clean, close, nothing_is_left, on_tokio, with_each_client,
-};
+use crate::client::{all_have, close, with_each_client};
 use crate::wire::commands;
-use crate::working::{holds, start};
-use crate::workloads::HELD;
-
-/// Revokes of a stopped holder, with each client.
-const REVOKES: usize = 200;
-
-/// Of the holder. All its locks are free that long after they were revoked.
-const TTL: Duration = Duration::from_millis(1_500);
-
-/// Takes all locks of a holder that is stopped, and holds each one as soon as it is free. Returns how many were
-/// taken away, and what the judge of all holds says.
-async fn take_from_a_stopped_holder(client: Client, nodes: &Nodes) -> (usize, Verdict) {
-    let manager = client.manager(nodes);
-    drop(within_limit("a connection", manager.lock("warm")).await.unwrap());
-    let mut holder = start("held", client, TTL, &nodes.addresses());
-    until("all locks are held", || holds([&holder]).len() >= HELD).await;
-    holder.stop();
-    let names: Vec<String> = (0..HELD).map(|lock| format!("held:{lock}")).collect();
-    let taken =
-        join_all(names.iter().map(async |name| manager.revoke(&**name).await.unwrap())).await;
-    assert!(taken.iter().all(|found| found.free_in() <= TTL), "{client:?}: {taken:?}");
-    let taken = taken.iter().filter(|found| found.is_effective()).count();
-    let next = names.iter().enumerate().map(async |(lock, name)| {
-        let guard = manager.lock(&**name).await.unwrap();
-        let acquired = now();
-        (lock, acquired, guard)
-    });
-    let next = join_all(next).await;
-    holder.go_on();
-    holder.end();
-    let mut holds = holds([&holder]);
-    holds.extend(next.into_iter().map(|(lock, acquired, guard)| {
-        let end = now();
-        drop(guard);
-        Hold { lock, acquired, end, ..Hold::default() }
-    }));
-    assert_clean(&manager).await;
-    // Where no connection of a pool was free for it, an entry in the wait queue has to expire.
-    nothing_is_left(nodes).await;
-    (taken, judge(&holds))
-}
-
-/// The process is stopped, and knows nothing: its leases end by the clock, and then the keys do.
-#[test]
-fn v2_no_lock_that_was_revoked_from_a_stopped_holder_is_held_twice() {
-    on_tokio(join_all(Client::WITH_POOL.map(async |client| {
-        let nodes = Nodes::start(3);
-        let (mut revoked, mut rounds) = (0, 0);
-        while revoked < REVOKES {
-            let (taken, verdict) = take_from_a_stopped_holder(client, &nodes).await;
-            assert_eq!(verdict.overlaps, 0, "{client:?}: {:?}", verdict.example);
-            // Where the machine stops the holder for longer than its ttl, there is nothing to take away.
-            (revoked, rounds) = (revoked + taken, rounds + 1);
-            assert!(rounds < 50, "{client:?}: only {revoked} in {rounds} rounds");
-        }
-    })));
-}
 
 /// When a key expires, in milliseconds since 1970. Redis 7 and later say it, and others how long it lives.
 fn expires(node: &RedisServer, key: &str) -> i64 {

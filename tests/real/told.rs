@@ -148,33 +148,3 @@ fn v9_a_holder_that_is_asked_to_leave_frees_its_mark_and_the_next_one_has_the_lo
         nothing_is_left(nodes).await;
     });
 }
-
-/// A full table forgets keys, and pushes for keys that were not written.
-#[test]
-fn p3_a_full_tracking_table_loses_nothing() {
-    let builder = RedisServer::builder().config("tracking-table-max-keys", &["10"]);
-    let nodes = &Nodes::start_with(3, &builder);
-    on_tokio(async {
-        let manager = Client::Redis.manager(nodes);
-        let mut guards = Vec::new();
-        for lock in 0..LEASES {
-            guards.push(manager.lock(format!("full:{lock}")).await.unwrap());
-        }
-        let calls = || -> usize {
-            let stats = nodes[0].cli(&["INFO", "commandstats"]).text();
-            let line = stats.lines().find(|line| line.starts_with("cmdstat_get:")).unwrap_or("");
-            line.split(['=', ',']).nth(1).map_or(0, |calls| calls.parse().unwrap())
-        };
-        // What the server forgets is tracked again from the next extension on.
-        until("a look at each", || calls() >= LEASES).await;
-        assert!(guards.iter().all(|guard| guard.is_valid() && !guard.is_at_risk()));
-        for guard in guards {
-            guard.extend().await.unwrap();
-            guard.release().await.unwrap();
-        }
-        close(&manager, nodes).await;
-    });
-}
-
-/// In the table of ten keys.
-const LEASES: usize = 200;

@@ -1,7 +1,5 @@
 //! Processes that do what a row of [`WORKLOADS`] says, side by side, and the judge of their holds.
 
-use std::time::Duration;
-
 use quorate_tests::judge::{Hold, judge};
 use quorate_tests::wait::{LONG_TTL, eventually};
 use quorate_tests::{Nodes, Program};
@@ -12,24 +10,20 @@ use crate::workloads::WORKLOADS;
 /// Holds of each process, at the least.
 const ENOUGH: usize = 20;
 
-/// Starts a process without the restart guard, and without a resource.
-pub(crate) fn start(name: &str, client: Client, ttl: Duration, addresses: &[String]) -> Program {
-    let ttl = ttl.as_millis().to_string();
-    start_with(&[name, client.word(), &ttl, "0", "off"], addresses)
-}
-
 pub(crate) fn start_with(words: &[&str], addresses: &[String]) -> Program {
     let words = ["work"].iter().chain(words).copied().chain(addresses.iter().map(String::as_str));
     Program::start(env!("CARGO_BIN_EXE_program"), words)
 }
 
-/// Starts one process for each of these clients. No lease ends before the test does.
+/// Starts one process for each of these clients, without the restart guard, and without a resource.
+/// No lease ends before the test does.
 pub(crate) fn start_each(name: &str, clients: &[Client], nodes: &Nodes) -> Vec<Program> {
-    let start = |client: &Client| start(name, *client, LONG_TTL, &nodes.addresses());
+    let (ttl, addresses) = (LONG_TTL.as_millis().to_string(), nodes.addresses());
+    let start = |client: &Client| start_with(&[name, client.word(), &ttl, "0", "off"], &addresses);
     clients.iter().map(start).collect()
 }
 
-/// What processes have reported. The last line of one that was killed may be cut short.
+/// What processes have reported. The last line so far may be cut short.
 pub(crate) fn holds<'a>(processes: impl IntoIterator<Item = &'a Program>) -> Vec<Hold> {
     let lines = processes.into_iter().flat_map(Program::lines);
     lines.filter_map(|line| line.parse().ok()).collect()

@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::eventually;
 
@@ -38,7 +38,7 @@ impl Program {
         Self { child, input, lines, reader, read: 0 }
     }
 
-    /// All lines so far. The last one of a process that was killed may be cut short.
+    /// All lines so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -56,27 +56,9 @@ impl Program {
         input.write_all(text.as_bytes()).expect("it reads");
     }
 
-    /// Stops it, and waits until all its threads have stopped.
-    pub fn stop(&self) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::STOP).expect("our own child");
-        let status = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).expect("our own child");
-        assert!(status.is_some_and(|status| status.stopped()));
-    }
-
-    /// Lets it go on after [`stop`](Self::stop).
-    pub fn go_on(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::CONT).expect("our own child");
-    }
-
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("our own child");
-    }
-
-    /// Kills it.
-    pub fn kill(&mut self) {
-        self.child.kill().expect("our own child");
     }
 
     /// Ends its input and waits until it has ended. Returns all its lines.

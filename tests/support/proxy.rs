@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener as Socket};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -78,7 +78,6 @@ pub struct Proxy {
 #[derive(Debug)]
 enum Order {
     Mode(Mode),
-    Stick(usize),
     LeadTo(u16),
 }
 
@@ -123,12 +122,6 @@ impl Proxy {
         self.order(Order::Mode(mode));
     }
 
-    /// Makes the open connections stuck: each hands `bytes` more to its client, and then nothing. What the
-    /// client sends arrives, and connections made later work.
-    pub fn stick_after(&self, bytes: usize) {
-        self.order(Order::Stick(bytes));
-    }
-
     /// Makes new connections lead to another port, as a name does that moves. Open ones stay.
     pub fn lead_to(&self, node_port: u16) {
         self.order(Order::LeadTo(node_port));
@@ -171,10 +164,6 @@ impl Relay {
                     match order {
                         Order::Mode(mode) => self.change(mode).await,
                         Order::LeadTo(port) => self.node_port = port,
-                        Order::Stick(bytes) => {
-                            let links = self.links.iter().filter_map(|(link, _)| link.upgrade());
-                            links.for_each(|link| link.allowance.store(bytes, SeqCst));
-                        }
                     }
                     // The caller does not listen any more if a test has panicked.
                     let _ = done.send(());
@@ -191,7 +180,7 @@ impl Relay {
             socket.set_nodelay(true).expect("an open socket");
         }
         let lost = AtomicBool::new(false);
-        let link = Link { node, client, lost, allowance: AtomicUsize::new(usize::MAX) };
+        let link = Link { node, client, lost };
         let mode = *self.mode.borrow();
         if let Mode::End(how, When::Now) = mode {
             return link.end(how);

@@ -1,6 +1,4 @@
 //! A process whose tasks do what a row of [`WORKLOADS`] says until its input ends, and report each hold.
-//!
-//! A hold that goes on is reported again, with a later end. A leader says `over` when its body is dropped.
 
 #![expect(clippy::disallowed_methods, reason = "it holds for a while")]
 
@@ -23,7 +21,7 @@ use crate::{Outcome, connect};
 /// The longest that a round listens to a node.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// After an error, and between two pieces of work of a leader. Also the longest hold where the ttl is long.
+/// After an error. Also the longest hold where the ttl is long.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Where the ttl is longer, no test waits for its end.
@@ -43,7 +41,7 @@ pub(crate) async fn run(words: &[&str]) -> Outcome {
     let ((stop, stopped), local, clock) = (watch::channel(()), LocalSet::new(), Clock::start());
     let (mut managers, mut tasks) = (Vec::new(), Vec::new());
     // A lock that one manager releases does not go to its own waiters before those of others.
-    for number in 0..if matches!(row.way, Way::Lead | Way::Hold) { 1 } else { 2 } {
+    for number in 0..2 {
         let builder = LockManager::builder(connect(client, addresses)?).ttl(ttl);
         let mut builder = builder.node_timeout(NODE_TIMEOUT.min(ttl / 4)).wait_timeout(3 * ttl);
         if *guard == "on" {
@@ -100,9 +98,7 @@ impl Worker {
             let (part, request) = (self.part(), (self.row.request)(&self.manager, self.task));
             let request = if part.0 > 100 { request.auto_renew() } else { request };
             // How a release ends is the nodes' business: some have forgotten it.
-            if self.row.way == Way::Lead {
-                request.lead(async |lease| self.lead(&lease).await).await?;
-            } else if self.row.way == Way::Both {
+            if self.row.way == Way::Both {
                 let Some(permits) = self.acquire(request.several(2)).await else { continue };
                 self.hold(&permits.parts()[0].lease(), part).await?;
                 let _ = permits.release().await;
@@ -110,10 +106,6 @@ impl Worker {
                 let Some(guard) = self.acquire(request.into_future()).await else { continue };
                 self.hold(&guard.lease(), part).await?;
                 let _ = guard.release().await;
-            }
-            if self.row.way == Way::Hold {
-                // A process that was stopped would wait beside the next holder, and leave its place late.
-                return Ok(());
             }
             // Else it would be first again.
             tokio::task::yield_now().await;
@@ -158,19 +150,23 @@ impl Worker {
 
     /// Reads, holds, writes under the token if the lease still holds by then, and reports.
     async fn hold(&mut self, lease: &Lease, (least, most): (usize, usize)) -> Outcome {
-        let (mut hold, holds_on) = (self.begin(lease), self.row.way == Way::Hold);
-        let token = hold.token;
+        let (name, acquired, way) = (lease.keys()[0].to_string(), now(), self.row.way);
+        let number = name.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        let token = lease.fencing_token().map_or(0, FencingToken::get);
+        let mut hold = Hold {
+            // The number that ends the name. Several permits are one lock.
+            lock: if way == Way::Both { 0 } else { number.parse().unwrap_or(0) },
+            reads: way == Way::Read && self.task > 0,
+            acquired,
+            token,
+            ..Hold::default()
+        };
         let seen = self.resource.as_mut().map(|resource| resource.read(token)).transpose()?;
         let mut length = if self.ttl > LONG { PAUSE } else { lease.remaining() };
         length = self.dice.part(length, least, most);
-        if holds_on {
-            println!("{hold}");
-            length = Duration::MAX;
-        }
         let lost = tokio::select! {
             _ = lease.lost() => true,
             () = tokio::time::sleep(length) => false,
-            _ = self.stopped.changed(), if holds_on => false,
         };
         let resource = self.resource.as_mut().filter(|_| !lost && lease.is_valid());
         if let (Some(resource), Some(seen)) = (resource, seen) {
@@ -180,43 +176,5 @@ impl Worker {
         hold.end = now().min(self.clock.at(lease.valid_until()));
         println!("{hold}");
         Ok(())
-    }
-
-    /// Works in pieces, each within the lease.
-    async fn lead(&self, lease: &Lease) {
-        let (_over, mut hold) = (Over, self.begin(lease));
-        while !self.is_stopped() {
-            // The moment is read before the look at the lease: a stop in between makes it no later.
-            let at = now();
-            match lease.is_valid() {
-                true => hold.end = at,
-                false => hold.refused += 1,
-            }
-            println!("{hold}");
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    /// A hold of the lock whose number ends the name. Several permits are one lock.
-    fn begin(&self, lease: &Lease) -> Hold {
-        let (name, acquired, way) = (lease.keys()[0].to_string(), now(), self.row.way);
-        let number = name.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-        Hold {
-            lock: if way == Way::Both { 0 } else { number.parse().unwrap_or(0) },
-            reads: way == Way::Read && self.task > 0,
-            acquired,
-            end: acquired,
-            token: lease.fencing_token().map_or(0, FencingToken::get),
-            ..Hold::default()
-        }
-    }
-}
-
-/// Says that the body of a leader was dropped.
-struct Over;
-
-impl Drop for Over {
-    fn drop(&mut self) {
-        println!("over");
     }
 }

@@ -8,9 +8,6 @@ use quorate_tests::judge::{LOCKS, Verdict};
 /// Permits of one name.
 const PERMITS: usize = 3;
 
-/// The locks of the process that holds many.
-pub(crate) const HELD: usize = 100;
-
 /// The rows, each with what the judge must have seen beside that nothing is wrong.
 pub(crate) const WORKLOADS: &[Workload] = &[
     row("locks", 2 * LOCKS, Way::Lock, contended, |found| found.tokens > 0),
@@ -21,10 +18,6 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     // RW5: readers beside each other, and no lock beside one.
     row("readers", 4, Way::Read, read_or_lock, |found| found.together > 0 && found.tokens > 0),
     row("blocking", 3, Way::Block, |on, _| on.lock("r"), |found| found.locks == 1),
-    // E1: one body at a time.
-    row("leading", 1, Way::Lead, |on, _| on.lock("leader").fenced(), |found| found.tokens > 1),
-    // V2: one holder, whatever is revoked.
-    row("held", HELD, Way::Hold, renewed, |found| found.locks == HELD),
 ];
 
 /// A row.
@@ -51,10 +44,6 @@ pub(crate) enum Way {
     Both,
     /// On a thread that blocks.
     Block,
-    /// As a leader, until the process is asked to end.
-    Lead,
-    /// Until the lease ends or the process is asked to end.
-    Hold,
 }
 
 const fn row(
@@ -77,8 +66,4 @@ fn permit(on: &LockManager, _: usize) -> LockRequest {
 
 fn read_or_lock(on: &LockManager, task: usize) -> LockRequest {
     if task == 0 { on.lock("r").fenced() } else { on.read("r") }
-}
-
-fn renewed(on: &LockManager, task: usize) -> LockRequest {
-    on.lock(format!("held:{task}")).auto_renew()
 }

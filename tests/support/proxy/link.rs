@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a slow network")]
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
@@ -20,8 +20,6 @@ pub(super) struct Link {
     pub(super) client: TcpStream,
     /// Bytes were swallowed, so that what follows would make no sense.
     pub(super) lost: AtomicBool,
-    /// How many bytes more the client is handed before the rest is swallowed.
-    pub(super) allowance: AtomicUsize,
 }
 
 impl Link {
@@ -54,12 +52,6 @@ impl Link {
                 _ => {}
             }
             let has_ended = read == 0;
-            if way == Direction::ToClient {
-                let allowance = self.allowance.load(SeqCst);
-                self.lost.fetch_or(allowance < read, SeqCst);
-                read = read.min(allowance);
-                self.allowance.store(allowance - read, SeqCst);
-            }
             loop {
                 let current = *mode.borrow_and_update();
                 let Mode::Delay(delay) = current else { break };

@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod attempts;
-#[path = "../../support/every_future.rs"]
-mod every_future;
 mod fencing;
 mod helpers;
 mod lead;
@@ -19,4 +17,4 @@ mod rule_table;
 mod seams;
 mod waiting;
 
-use helpers::{backends, telling, world};
+use helpers::{backends, every_future, telling, world};

@@ -1,4 +1,4 @@
-//! Every public future, to be dropped at every poll: on the fake, on every runtime, on real nodes.
+//! Every public future, to be dropped at every poll.
 //!
 //! All of them leave no key. `keep`, and `once_per` after a success, leave a mark: `rules/once.rs` drops them.
 
