@@ -55,19 +55,9 @@ impl Arena {
         Worker::spawn(command, &Job { addresses, pids, ..job.clone() })
     }
 
-    /// The commands that all nodes have executed so far, including those within scripts. The reading itself is not
-    /// counted.
+    /// The commands that all nodes have executed so far.
     pub(crate) fn commands(&self) -> f64 {
-        let of_node = |node: &RedisServer| {
-            let info = node.cli(&["INFO", "everything"]).text();
-            let field = |name: &str| {
-                let value = info.lines().find_map(|line| line.strip_prefix(name))?;
-                value.split(',').next()?.parse::<f64>().ok()
-            };
-            field("total_commands_processed:").unwrap_or_default()
-                - field("cmdstat_info:calls=").unwrap_or_default()
-        };
-        self.nodes.iter().map(of_node).sum()
+        self.nodes.iter().map(commands).sum()
     }
 
     /// Records the keys that are left on the nodes, and deletes them.
@@ -80,6 +70,17 @@ impl Arena {
             self.nodes.iter().for_each(RedisServer::flushall);
         }
     }
+}
+
+/// The commands that a node has executed, including those within scripts, but for the reading.
+pub(crate) fn commands(node: &RedisServer) -> f64 {
+    let info = node.cli(&["INFO", "commandstats"]).text();
+    let calls = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let calls = rest.split(',').next()?.parse::<f64>().ok()?;
+        (!matches!(name, "info" | "client|list")).then_some(calls)
+    };
+    info.lines().filter_map(calls).sum()
 }
 
 /// A worker process. Dropping it kills the process.

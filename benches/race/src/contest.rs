@@ -96,7 +96,7 @@ pub(crate) trait Contestant: Sized + Send + Sync + 'static {
 
 /// quorate, as a user sets it up. The name of the contestant says the client and the variant.
 pub(crate) struct Quorate {
-    pub(crate) manager: LockManager,
+    manager: LockManager,
     is_fenced: bool,
 }
 

@@ -27,7 +27,6 @@ pub(crate) const MEASURES: &[Measure] = &[
     ("one-key", "sixteen tasks of one process want one lock, held for 1 ms", one_key),
     ("handover", "eight processes want one lock, held for 1 ms, with and without faults", handover),
     ("waiting", "seven processes wait on a long hold", waiting),
-    ("leases", "many locks held by one process", leases),
 ];
 
 /// The nodes of most measures.
@@ -238,11 +237,4 @@ impl Race<'_> {
         self.arena.sweep(&mut self.book, &job.contestant, &format!("{measure}, {setting}"));
         Ok(())
     }
-}
-
-/// Measures renewed leases on three nodes for five ttls.
-fn leases(race: &mut Race<'_>) -> Outcome {
-    let (count, ttl) = if race.plan.quick { (100, SECOND / 2) } else { (100_000, 30 * SECOND) };
-    let job = Job { count, ttl, ..job("leases", QUORATE_REDIS, 5 * ttl) };
-    race.take("leases", &format!("renewed, ttl: {ttl:?}, nodes: 3"), &job, 3, Hang::Never)
 }

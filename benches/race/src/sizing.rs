@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::Outcome;
+use crate::arena::commands;
 use crate::usage::own_cpu;
 
 const MANY: usize = 10_000;
@@ -187,17 +188,6 @@ async fn waits(
 async fn cancel(tasks: Vec<JoinHandle<()>>) {
     tasks.iter().for_each(JoinHandle::abort);
     join_all(tasks).await;
-}
-
-/// The commands that the node has executed, but for the reading.
-fn commands(node: &RedisServer) -> f64 {
-    let info = node.cli(&["INFO", "commandstats"]).text();
-    let calls = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        let calls = rest.split(',').next()?.parse::<f64>().ok()?;
-        (!matches!(name, "info" | "client|list")).then_some(calls)
-    };
-    info.lines().filter_map(calls).sum()
 }
 
 fn used(node: &RedisServer) -> f64 {

@@ -1,4 +1,4 @@
-//! CPU time and memory of processes.
+//! CPU time of processes.
 
 use std::fs;
 use std::time::Duration;
@@ -27,12 +27,4 @@ fn cpu(pid: &str) -> Duration {
 
 pub(crate) fn cpu_of(pids: &[String]) -> Duration {
     pids.iter().map(|pid| cpu(pid)).sum()
-}
-
-/// The resident memory of this process, in bytes.
-pub(crate) fn rss() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.unwrap_or_default() * 1024
 }

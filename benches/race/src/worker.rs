@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use allocation_counter::{measure, opt_out};
-use futures_util::{StreamExt as _, stream};
-use quorate::LockGuard;
 use quorate_tests::clock;
 use tokio::runtime::{Builder, Runtime};
 
@@ -24,7 +22,7 @@ pub(crate) struct Job {
     pub(crate) kind: &'static str,
     pub(crate) contestant: String,
     pub(crate) threads: usize,
-    pub(crate) count: usize, // How many tasks, contenders or leases.
+    pub(crate) count: usize, // How many tasks or contenders.
     pub(crate) first: usize, // The number of the first contender.
     pub(crate) ttl: Duration,
     pub(crate) hold: Duration,
@@ -34,7 +32,7 @@ pub(crate) struct Job {
     pub(crate) pids: Vec<String>,
 }
 
-const KINDS: [&str; 4] = ["count", "cycle", "contend", "leases"];
+const KINDS: [&str; 3] = ["count", "cycle", "contend"];
 
 /// How many cycles are made while allocations are counted.
 const COUNTED: usize = 640;
@@ -85,7 +83,6 @@ pub(crate) fn main(words: &[String]) -> Outcome {
         contest::BARE_REDIS => run::<ByHand<Redis>>(&runtime, &job),
         contest::BARE_FRED => run::<ByHand<Fred>>(&runtime, &job),
         contest::RSLOCK => run::<Rslock>(&runtime, &job),
-        _ if job.kind == "leases" => runtime.block_on(leases(&job)),
         _ => run::<Quorate>(&runtime, &job),
     }
 }
@@ -232,36 +229,6 @@ async fn contend<C: Contestant>(
         events.push([asked, acquired, releasing]);
     }
     events
-}
-
-/// Acquires many leases, renews them, and watches them.
-async fn leases(job: &Job) -> Outcome {
-    const AT_ONCE: usize = 64;
-    let contestant = connect::<Quorate>(job).await?;
-    // The vector is allocated here, so it is not counted per lease.
-    let mut guards: Vec<LockGuard> = Vec::with_capacity(job.count);
-    let memory = usage::rss();
-    let lock = |number| contestant.manager.lock(format!("race:lease:{number}")).into_future();
-    let mut locks = stream::iter(0..job.count).map(lock).buffer_unordered(AT_ONCE);
-    // A machine that cannot renew more leases continues with those acquired so far.
-    while let Some(Ok(guard)) = locks.next().await {
-        guard.auto_renew();
-        guards.push(guard);
-    }
-    drop(locks);
-    stop_at("ready").await?;
-    let (cpu, start) = (usage::own_cpu(), Instant::now());
-    tokio::time::sleep(job.time).await;
-    let busy = (usage::own_cpu() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
-    metric("leases", guards.len());
-    metric("CPU %", busy * 100.0);
-    metric("bytes/lease", (usage::rss() as f64 - memory as f64) / guards.len().max(1) as f64);
-    metric("lost", guards.iter().filter(|guard| !guard.is_valid()).count());
-    stop_at("done").await?;
-    let mut releases = stream::iter(guards).map(LockGuard::release).buffer_unordered(AT_ONCE);
-    while releases.next().await.is_some() {}
-    contestant.close().await;
-    Ok(())
 }
 
 fn metric(name: &str, value: impl fmt::Display) {
