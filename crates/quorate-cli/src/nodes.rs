@@ -1,9 +1,7 @@
 //! From the command line to a lock manager.
 
-use std::collections::BTreeMap;
 use std::future::ready;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs};
 
@@ -62,12 +60,10 @@ fn guard(common: &Common) -> Option<RestartGuard> {
 fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
     warn(common);
     let certificates = certificates(common)?;
-    let latest = Arc::new(Latest { common: common.clone(), read: Mutex::default() });
-    let asked = Arc::clone(&latest);
     let builder = quorate::redis::builder().connect_timeout(common.connect_timeout);
-    let builder = builder.tls(certificates.clone());
-    let mut builder = builder.when_refused(move |name| ready(asked.ask(&name)));
-    builder = match &common.group {
+    let (builder, given) = (builder.tls(certificates), common.clone());
+    let builder = builder.when_refused(move |name| ready(read_again(&given, &name)));
+    let builder = match &common.group {
         Some(group) if common.is_new_group => builder.new_group(group),
         Some(group) => builder.group(group),
         None if common.is_new_group => return Err(Failure::usage("--accept needs --group")),
@@ -81,9 +77,6 @@ fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
             ConnectError::InvalidCertificates { .. } => Failure::usage(error),
             _ => Failure::new(PERMANENT, format!("{place}{error}{marks}")),
         })?);
-        if let Ok(dial) = address.as_str().into_dial() {
-            latest.note(dial.node_name(), address.clone(), &certificates);
-        }
         let scheme = address.to_ascii_lowercase();
         has_tls |= scheme.starts_with("rediss") || scheme.starts_with("valkeys");
     }
@@ -96,45 +89,20 @@ fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
     }
 }
 
-/// What the files say by now, of addresses and of certificates: it may have changed since the nodes
-/// have refused a login.
-struct Latest {
-    common: Common,
-    /// What was last read, for each node.
-    read: Mutex<BTreeMap<String, Read>>,
-}
-
-/// The address of a node, and the certificates.
-type Read = (String, Option<Vec<u8>>, Option<[Vec<u8>; 2]>);
-
-impl Latest {
-    /// The node of this name, if the files say something else of it than before.
-    fn ask(&self, name: &str) -> Option<RedisDial> {
-        let common = &self.common;
-        // A pipe has said all, and the next read may wait for ever.
-        let mut files = [&common.nodes_file, &common.tls_ca, &common.tls_cert, &common.tls_key]
-            .into_iter()
-            .flatten();
-        if !files.all(|file| fs::metadata(file).is_ok_and(|file| file.is_file())) {
-            return None;
-        }
-        let certificates = certificates(common).ok()?;
-        let addresses = addresses(common).ok()?.into_iter();
-        let mut dials = addresses
-            .filter_map(|(_, address)| Some((address.as_str().into_dial().ok()?, address)));
-        let (dial, address) = dials.find(|(dial, _)| dial.node_name() == name)?;
-        let dial = dial.with_certificates(&certificates).ok()?;
-        self.note(name, address, &certificates).then_some(dial)
+/// The node of this name, as the files say by now, of addresses and of certificates: they may have
+/// changed since the node has refused a login.
+fn read_again(common: &Common, name: &str) -> Option<RedisDial> {
+    let files = [&common.nodes_file, &common.tls_ca, &common.tls_cert, &common.tls_key];
+    let mut files = files.into_iter().flatten().peekable();
+    // A pipe has said all, and the next read may wait for ever.
+    let is_file = |file: &PathBuf| fs::metadata(file).is_ok_and(|file| file.is_file());
+    if files.peek().is_none() || !files.all(is_file) {
+        return None;
     }
-
-    /// Notes what was read of a node. Whether that is something else than before.
-    fn note(&self, name: &str, address: String, certificates: &TlsCertificates) -> bool {
-        let TlsCertificates { client_tls, root_cert } = certificates;
-        let pair = |tls: &ClientTlsConfig| [tls.client_cert.clone(), tls.client_key.clone()];
-        let read = (address, root_cert.clone(), client_tls.as_ref().map(pair));
-        let mut all = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(name.to_owned(), read.clone()).is_none_or(|before| before != read)
-    }
+    let addresses = addresses(common).ok()?.into_iter();
+    let mut dials = addresses.filter_map(|(_, address)| address.as_str().into_dial().ok());
+    let dial = dials.find(|dial| dial.node_name() == name)?;
+    dial.with_certificates(&certificates(common).ok()?).ok()
 }
 
 /// Warns of a password that all users of the machine can see.
