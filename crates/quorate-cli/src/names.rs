@@ -45,36 +45,30 @@ pub(crate) fn permits_of(name: &str, count: u16) -> impl Iterator<Item = Name> {
 pub(crate) fn of_period(name: &str, period: Period) -> Result<Name, Failure> {
     let now = UNIX_EPOCH.elapsed().map_err(Failure::usage)?;
     let (period, ends) = match period {
-        Period::Utc(quorate::Period::Every(length)) => {
-            let number = now.as_nanos() / length.as_nanos();
-            let ends = u64::try_from((number + 1) * length.as_nanos()).unwrap_or(u64::MAX);
-            (quorate::Period::Every(length).name_at(now), Duration::from_nanos(ends))
-        }
-        Period::Utc(period) => last_minute(now, |minute| Ok(period.name_at(minute)))?,
+        Period::Utc(period) => name_and_end(now, |time| Ok(period.name_at(time)))?,
         Period::Local(calendar) => {
             let zone = zone()?;
-            last_minute(now, |minute| calendar.name_at(minute, &zone))?
+            name_and_end(now, |time| calendar.name_at(time, &zone))?
         }
     };
     Ok(Name { text: format!("{name}@{period}"), ends: Some(ends) })
 }
 
-/// The name of a period of the calendar, and its end: the first minute of another name.
-fn last_minute(
+/// The name of the period of now, and its end: the first second of another name.
+fn name_and_end(
     now: Duration,
     name_at: impl Fn(Duration) -> Result<String, Failure>,
 ) -> Result<(String, Duration), Failure> {
-    let (name, minute) = (name_at(now)?, now.as_secs() / 60);
-    let at = |minute| Duration::from_secs(minute * 60);
-    let (mut last, mut next) = (minute, minute + Calendar::Month.length().as_secs() / 60);
+    let (name, mut last) = (name_at(now)?, now.as_secs());
+    let mut next = last + Calendar::Month.length().as_secs();
     while next - last > 1 {
         let between = last.midpoint(next);
-        match name_at(at(between))? == name {
+        match name_at(Duration::from_secs(between))? == name {
             true => last = between,
             false => next = between,
         }
     }
-    Ok((name, at(next)))
+    Ok((name, Duration::from_secs(next)))
 }
 
 impl Calendar {
@@ -197,15 +191,16 @@ mod tests {
     }
 
     #[test]
-    fn a_period_of_the_calendar_ends_with_the_minute_before_the_next_one() {
+    fn a_period_ends_with_the_second_before_the_next_one() {
         // Each from Sunday 2026-11-29 12:34:56 on: until midnight, so that the week ends with the
         // day.
         let now = Duration::from_secs(1_795_955_696);
         for (period, name, ends) in [
+            (quorate::Period::Every(HOUR), "498876", 1_795_957_200),
             (quorate::Period::Week, "2026-W48Z", 1_795_996_800),
             (quorate::Period::Month, "2026-11Z", 1_796_083_200),
         ] {
-            let found = last_minute(now, |time| Ok(period.name_at(time))).unwrap();
+            let found = name_and_end(now, |time| Ok(period.name_at(time))).unwrap();
             assert_eq!(found, (name.to_owned(), Duration::from_secs(ends)));
         }
         let zone = TimeZone::from_posix_tz("CET-1").unwrap();
@@ -214,7 +209,7 @@ mod tests {
             (Calendar::Week, week(48), 1_795_993_200),
             (Calendar::Month, "2026-11".to_owned(), 1_796_079_600),
         ] {
-            let found = last_minute(now, |time| calendar.name_at(time, &zone)).unwrap();
+            let found = name_and_end(now, |time| calendar.name_at(time, &zone)).unwrap();
             assert_eq!(found, (name, Duration::from_secs(ends)));
         }
     }
