@@ -49,8 +49,6 @@ use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-
 use crate::args::{Cli, Command};
 use crate::exit::{Failure, USAGE};
 
@@ -67,25 +65,19 @@ fn main() -> ExitCode {
         Err(error) => {
             let error = tips::with_tip(error);
             let text = error.render().to_string();
-            return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                    end(say::report(text.trim_end()).map(|()| 0))
-                }
-                _ => {
-                    say::text(text);
-                    end(Ok(USAGE))
-                }
-            };
+            if !error.use_stderr() {
+                return end(say::report(text.trim_end()).map(|()| 0));
+            }
+            say::text(text);
+            return end(Ok(USAGE));
         }
     };
-    let runtime = match runtime::build() {
-        Ok(runtime) => runtime,
-        Err(failure) => return end(Err(failure)),
-    };
-    let result = runtime.block_on(perform(&cli));
-    // What is in flight is not waited for: the manager was closed.
-    runtime.shutdown_background();
-    end(result)
+    end(runtime::build().and_then(|runtime| {
+        let result = runtime.block_on(perform(&cli));
+        // What is in flight is not waited for: the manager was closed.
+        runtime.shutdown_background();
+        result
+    }))
 }
 
 /// Says why there is no result, and ends with the exit code.

@@ -128,26 +128,20 @@ pub(crate) fn cut(text: &mut String, columns: usize) {
 
 /// A name, with all characters escaped that a terminal would not show as they are.
 pub(crate) fn shown(name: &str) -> String {
-    let shown = |letter: char| match is_shown(letter) {
-        true => letter.to_string(),
-        false => letter.escape_debug().to_string(),
-    };
-    name.chars().map(shown).collect()
+    escape(name, |letter| letter.escape_debug().to_string())
 }
 
-/// Whether a terminal shows this character as it is.
-fn is_shown(letter: char) -> bool {
-    matches!(letter, ' '..='~') || letter.escape_debug().len() == 1
+/// The text, with all characters escaped that a terminal would not show as they are.
+fn escape(text: &str, escaped: impl Fn(char) -> String) -> String {
+    let is_shown = |letter| matches!(letter, ' '..='~') || letter.escape_debug().len() == 1;
+    let one = |letter| if is_shown(letter) { letter.to_string() } else { escaped(letter) };
+    text.chars().map(one).collect()
 }
 
 /// The text of `value`, with all characters escaped that a terminal would not show as they are.
 fn escaped(value: &Value) -> String {
     let code = |unit: &u16| format!("\\u{unit:04x}");
-    let shown = |letter: char| match is_shown(letter) {
-        true => letter.to_string(),
-        false => letter.encode_utf16(&mut [0; 2]).iter().map(code).collect(),
-    };
-    value.to_string().chars().map(shown).collect()
+    escape(&value.to_string(), |letter| letter.encode_utf16(&mut [0; 2]).iter().map(code).collect())
 }
 
 #[cfg(test)]
