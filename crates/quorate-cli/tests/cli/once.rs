@@ -143,49 +143,6 @@ fn once_per_local_day_is_a_day_of_the_local_calendar() {
     assert!(unknown.err.contains("there is no such time zone"), "{unknown:?}");
 }
 
-/// A duration of more than a day would be no week and no month of the calendar. The refusal says what there is.
-#[test]
-fn once_per_a_period_is_of_the_calendar_or_a_day_at_most() {
-    let (nodes, dir) = (&Nodes::start(1), &Dir::new());
-    let script = "echo $QUORATE_LOCK";
-    for refused in ["25h", "2days", "7d", "1w 1s", "2weeks", "30d", "31days", "2months", "1year"] {
-        for words in [
-            &["run", "--once-per", refused, "job", "-c", script][..],
-            &["inspect", "--once-per", refused, "job"],
-        ] {
-            let done = run(dir, &nodes.addresses(), words);
-            assert_eq!((done.code(), &*done.out), (Some(64), ""), "{refused}: {done:?}");
-            for word in ["1day", "1week", "1month", "local-day", "local-week", "local-month"] {
-                assert!(done.err.contains(word), "{refused}: {done:?}");
-            }
-        }
-    }
-    // As other programs have it. A date changes at midnight: the one before or after the run.
-    let dates = |zone: &str, format: &str| {
-        let output = Command::new("date").arg(format).env("TZ", zone).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
-    for (period, format) in [
-        ("1w", "+job@%G-W%VZ"),
-        ("1week", "+job@%G-W%VZ"),
-        ("1M", "+job@%Y-%mZ"),
-        ("1month", "+job@%Y-%mZ"),
-        ("local-week", "+job@%G-W%V"),
-        ("local-month", "+job@%Y-%m"),
-    ] {
-        for zone in ["UTC0", "<east>-14", "<west>+12"] {
-            let of_it = if period.starts_with('1') { "UTC0" } else { zone };
-            let before = dates(of_it, format);
-            let mut command = quorate(dir, &nodes.addresses());
-            command.args(["run", "--once-per", period, "job", "-c", script]).env("TZ", zone);
-            let done = Started::spawn(command, dir).done();
-            let after = dates(of_it, format);
-            assert!([before, after].contains(&done.out), "{period} in {zone}: {done:?}");
-            nodes[0].flushall();
-        }
-    }
-}
-
 /// Its name, the time until which it is done, and by which machine. Under the name of the job as well as with the period.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a mark has times of the wall clock")]
@@ -386,7 +343,9 @@ fn once_per_the_usual_periods_and_64_permits_are_looked_for() {
         "1day",
         "24h",
         "1week",
+        "1w",
         "1month",
+        "1M",
         "local-day",
         "local-week",
         "local-month",

@@ -39,6 +39,7 @@ fn x4_a_report_that_cannot_be_written_is_74_and_one_that_nobody_reads_is_quiet()
         (&["inspect", "--permits", "1", "lock"][..], 1),
         (&["inspect", "--json", "--permits", "1", "lock"], 1),
         (&["free", "--yes", "--permits", "1", "lock"], 0),
+        (&["nodes"], 70),
         (&["--help"], 0),
         (&["run", "--help"], 0),
         (&["--version"], 0),
@@ -53,20 +54,6 @@ fn x4_a_report_that_cannot_be_written_is_74_and_one_that_nobody_reads_is_quiet()
         assert!(errors.starts_with("quorate: standard output: "), "{words:?}: {errors}");
         assert_eq!(run(dir, quorate(), closed()), (Some(code), String::new()), "{words:?}");
     }
-    let (code, errors) = run(
-        dir,
-        {
-            let mut command = quorate(dir, &nodes.addresses());
-            command.arg("nodes");
-            command
-        },
-        full().into(),
-    );
-    assert_eq!(
-        (code, errors.starts_with("quorate: standard output: ")),
-        (Some(74), true),
-        "{errors}"
-    );
 }
 
 /// Nobody can extend or release the lock, so it is free.
