@@ -252,33 +252,6 @@ fn q3_only_the_first_answer_of_a_node_counts() {
 }
 
 #[test]
-fn t2_a_quorum_that_comes_too_late_is_a_loss() {
-    for (early, is_won) in [(Duration::from_nanos(1), true), (Duration::ZERO, false)] {
-        let mut rig = Rig::new(settings(NodeCount::new(3).unwrap()));
-        // A hundredth and 2 ms are the drift.
-        let valid_until = rig.now + Duration::from_millis(988);
-        assert_eq!(rig.answer(0, Granted), None);
-        rig.now = valid_until - early;
-        let expected = match is_won {
-            true => Ok(()),
-            false => Err(Some(Loss::Expired)),
-        };
-        assert_eq!(rig.answer(1, Granted), Some(expected));
-    }
-}
-
-#[test]
-fn t5_the_deadline_decides_and_not_the_wake_up() {
-    let mut rig = Rig::new(settings(NodeCount::new(3).unwrap()));
-    let deadline = rig.attempt.next_timeout().unwrap();
-    assert_eq!(deadline, rig.now + NODE_TIMEOUT);
-    rig.attempt.handle_timeout(deadline - Duration::from_nanos(1));
-    assert_eq!(rig.drain(), None);
-    rig.attempt.handle_timeout(deadline);
-    assert_eq!(rig.drain(), Some(Err(Some(Loss::NoQuorum))));
-}
-
-#[test]
 fn t3_a_round_at_the_ends_of_time_neither_overflows_nor_wins() {
     let count = NodeCount::new(1).unwrap();
     let longest = |drift| {

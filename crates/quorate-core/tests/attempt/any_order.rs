@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// One attempt, its calls in flight, and what a watcher counts on its own.
 pub(crate) struct Run<'a> {
     seed: u64,
-    /// Picks a number below its argument: by a seed, or by the bytes of a fuzzer.
+    /// Picks a number below its argument.
     pick: &'a mut dyn FnMut(usize) -> usize,
     settings: Settings,
     start: Instant,
