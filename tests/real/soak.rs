@@ -10,18 +10,15 @@
 #[allow(dead_code, unused_imports, reason = "this program needs a part of it")]
 mod client;
 
-use std::future::{IntoFuture as _, pending};
-use std::pin::pin;
 use std::time::Duration;
 use std::{env, fs};
 
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::join_all;
 use quorate::{LockGuard, LockManager};
 use quorate_tests::Nodes;
 use quorate_tests::dice::Dice;
-use quorate_tests::wait::{LIMIT, until, within_limit};
+use quorate_tests::wait::{LIMIT, for_turns, until, within_limit};
 use tokio::runtime::Handle;
-use tokio::task::yield_now;
 
 use crate::client::{Client, assert_clean, on_tokio};
 
@@ -135,15 +132,8 @@ async fn churn(manager: LockManager, dice: Dice) {
             request = request.no_wait();
         }
         let patience = (dice.below(3) == 0).then(|| dice.below(200));
-        let gives_up = pin!(async {
-            let Some(patience) = patience else { return pending().await };
-            for _ in 0..patience {
-                yield_now().await;
-            }
-        });
-        let request = pin!(request.into_future());
-        let acquired = within_limit("a lock", select(request, gives_up)).await;
-        if let Either::Left((Ok(guard), _)) = acquired {
+        let acquired = within_limit("a lock", for_turns(patience, request)).await;
+        if let Some(Ok(guard)) = acquired {
             end(&manager, guard, &dice).await;
         }
     }
@@ -153,7 +143,7 @@ async fn end(manager: &LockManager, guard: LockGuard, dice: &Dice) {
     match dice.below(5) {
         0 => drop(guard),
         // The release goes on when its future is dropped.
-        1 => drop(select(pin!(guard.release()), pin!(yield_now())).await),
+        1 => drop(for_turns(Some(1), guard.release()).await),
         2 => {
             let _ = guard.extend().await;
             let _ = guard.release().await;

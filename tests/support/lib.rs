@@ -22,5 +22,5 @@ pub use program::Program;
 pub use proxy::{Direction, End, Mode, Proxy, When};
 pub use redis_server::{
     Authority, Builder, Certificate, Connection, Monitor, Monitored, Nodes, RedisServer, Reply,
-    TEST_CA,
+    TEST_CA, TempDir,
 };

@@ -15,11 +15,11 @@ mod resp;
 pub use authority::{Authority, Certificate};
 pub(crate) use builder::free_port;
 pub use builder::{Builder, TEST_CA};
+pub use dir::TempDir;
 pub use monitor::{Monitor, Monitored};
 pub use nodes::Nodes;
 pub use resp::{Connection, Reply};
 
-use dir::TempDir;
 use process::Process;
 
 use crate::wait::eventually;

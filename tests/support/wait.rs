@@ -67,6 +67,21 @@ pub async fn within_limit<F: IntoFuture>(what: &str, future: F) -> F::Output {
     }
 }
 
+/// Awaits `future`. With `turns`, it is dropped after so many turns of the scheduler.
+pub async fn for_turns<F: IntoFuture>(turns: Option<usize>, future: F) -> Option<F::Output> {
+    let Some(turns) = turns else { return Some(future.await) };
+    let over = async {
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        output = future.into_future() => Some(output),
+        () = over => None,
+    }
+}
+
 /// Receives a value that a thread sends; `None` if the sender has gone.
 #[track_caller]
 pub fn receive<T>(receiver: &Receiver<T>) -> Option<T> {

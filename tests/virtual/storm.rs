@@ -8,18 +8,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::env;
-use std::future::{IntoFuture as _, pending};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
 use quorate::memory::{Effect, MemoryNode, Rule};
 use quorate::runtime::TokioRuntime;
 use quorate::{LockGuard, LockManager};
 use quorate_tests::dice::Dice;
-use quorate_tests::wait::{LIMIT, times, within_limit};
+use quorate_tests::wait::{LIMIT, for_turns, times, within_limit};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
@@ -57,7 +54,7 @@ impl Storm {
         match dice.below(4) {
             0 => drop(guard),
             // The release goes on when its future is dropped.
-            1 => drop(select(pin!(guard.release()), pin!(tokio::task::yield_now())).await),
+            1 => drop(for_turns(Some(1), guard.release()).await),
             2 => {
                 let extended = guard.extend().await;
                 assert!(extended.is_ok(), "{extended:?}");
@@ -78,17 +75,10 @@ impl Storm {
             if dice.below(2) == 0 {
                 request = request.auto_renew();
             }
-            let request = pin!(request.timeout(LIMIT).into_future());
             let patience = (dice.below(3) == 0).then(|| dice.below(200));
-            let gives_up = pin!(async {
-                let Some(patience) = patience else { return pending().await };
-                for _ in 0..patience {
-                    tokio::task::yield_now().await;
-                }
-            });
-            match select(request, gives_up).await {
-                Either::Left((guard, _)) => self.hold(guard.unwrap(), &keys, &dice).await,
-                Either::Right(_) => drop(self.given_up.fetch_add(1, Ordering::SeqCst)),
+            match for_turns(patience, request.timeout(LIMIT)).await {
+                Some(guard) => self.hold(guard.unwrap(), &keys, &dice).await,
+                None => drop(self.given_up.fetch_add(1, Ordering::SeqCst)),
             }
         }
     }

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
+/// A directory of one test.
 #[derive(Debug)]
-pub(super) struct TempDir(PathBuf);
+pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// The name is short: a unix socket's path has room for about a hundred bytes.
-    pub(super) fn create() -> Self {
+    /// Makes one, with nothing in it. The name is short: a unix socket's path has room for about a hundred bytes.
+    pub fn create() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = env::temp_dir().join(format!("quorate-{}-{number}", process::id()));
@@ -19,7 +20,8 @@ impl TempDir {
         Self(path)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Its path.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -5,11 +5,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::{env, process};
 
 use crate::inherited;
 use quorate_tests::wait::eventually;
-use quorate_tests::{Nodes, RedisServer, Reply};
+use quorate_tests::{Nodes, RedisServer, Reply, TempDir};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process, test_kill_process_group};
 
 pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
@@ -26,25 +25,21 @@ pub(crate) const UNTIL_GO: &str =
 
 /// A folder for the files of one command. When it is gone, scripts that loop while `here` exists end.
 #[derive(Debug)]
-pub(crate) struct Dir(PathBuf);
+pub(crate) struct Dir(TempDir);
 
 impl Dir {
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("quorate-cli-{}-{number}", process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        fs::write(path.join("here"), "").unwrap();
-        Self(path)
+        let dir = TempDir::create();
+        fs::write(dir.path().join("here"), "").unwrap();
+        Self(dir)
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path().join(name)
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
@@ -60,12 +55,6 @@ impl Dir {
     pub(crate) fn wait_for(&self, name: &str) -> String {
         eventually(format_args!("{name} in {self:?}"), || self.read(name).ends_with('\n'));
         self.read(name).trim_end().to_owned()
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
