@@ -273,7 +273,7 @@ fn compare(calls: u64, quarantined: bool) {
 
 #[test]
 fn calls_on_the_fake_and_on_a_real_node_agree() {
-    compare(times(100_000, 1_000_000), false);
+    compare(times(50_000, 1_000_000), false);
 }
 
 #[test]

@@ -19,7 +19,6 @@ mod guard;
 mod homes;
 mod input;
 mod inspect;
-mod lacks;
 mod matrix;
 mod peers;
 mod permissions;

@@ -60,7 +60,7 @@ fn check(rows: &[Row]) {
 }
 
 /// A node in cluster mode that serves all slots.
-pub(crate) fn cluster_of_one() -> RedisServer {
+fn cluster_of_one() -> RedisServer {
     let node = RedisServer::builder().config("cluster-enabled", &["yes"]).start();
     let slots: Vec<String> = (0..16_384).map(|slot| slot.to_string()).collect();
     let words = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str));

@@ -11,8 +11,7 @@ use quorate_tests::RedisServer;
 use quorate_tests::wait::LONG_TTL;
 
 use crate::calls::key;
-use crate::client::{Client, assert_clean, calls, current_thread};
-use crate::refusals::cluster_of_one;
+use crate::client::{Client, calls, current_thread};
 
 fn claim(names: &[&str]) -> Claim {
     let keys: Vec<Key> = names.iter().map(|name| key(name)).collect();
@@ -126,39 +125,4 @@ pub(crate) async fn cycle(manager: &LockManager, names: &[&str]) {
     let guards = try_join_all(guards).await.unwrap();
     try_join_all(guards.iter().map(|guard| guard.extend())).await.unwrap();
     try_join_all(guards.into_iter().map(|guard| guard.release())).await.unwrap();
-}
-
-#[test]
-fn a5_a_server_that_has_lost_its_scripts_is_sent_each_call_and_then_the_scripts() {
-    for client in Client::ALL {
-        current_thread().block_on(async {
-            let server = RedisServer::start();
-            let manager = client.manager_at(&server.address());
-            for _ in 0..3 {
-                let before = calls(&server, "mget");
-                cycle(&manager, &["a", "b", "c"]).await;
-                assert!(calls(&server, "mget") > before, "{client:?}");
-                assert_eq!(server.cli(&["SCRIPT", "FLUSH"]).error(), None);
-                cycle(&manager, &["a", "b", "c"]).await;
-            }
-            assert_clean(&manager).await;
-            assert_eq!(server.keys(), [""; 0]);
-        });
-    }
-}
-
-/// The keys of a script are in one slot.
-#[test]
-fn a_node_in_cluster_mode_is_sent_each_call_alone() {
-    let server = cluster_of_one();
-    for client in Client::ALL {
-        current_thread().block_on(async {
-            let manager = client.manager_at(&server.address());
-            for _ in 0..3 {
-                cycle(&manager, &["a", "b", "c"]).await;
-            }
-            assert_clean(&manager).await;
-            assert_eq!((server.keys(), calls(&server, "mget")), (Vec::new(), 0), "{client:?}");
-        });
-    }
 }

@@ -15,7 +15,6 @@ use quorate_memory::{Fault, MemoryNode, Value};
 
 use crate::world::{MS, Places, SECOND, Wall, World, failure_of};
 
-mod changing_nodes;
 mod groups;
 mod moves;
 mod quarantined;
