@@ -288,7 +288,9 @@ fn once_per_the_marks_of_many_names_are_all_found() {
             assert_eq!(copied.integer(), 1);
         }
     }
-    let words: Vec<&str> = ["inspect"].into_iter().chain(jobs.iter().map(String::as_str)).collect();
+    // A whole line says which node had no time to answer.
+    let names = jobs.iter().map(String::as_str);
+    let words: Vec<&str> = ["-v", "inspect"].into_iter().chain(names).collect();
     let seen = ask(dir, &nodes.addresses(), &words);
     assert_eq!(seen.code(), Some(1), "{seen:?}");
     assert_eq!(seen.out.matches(": done until ").count(), jobs.len(), "{seen:?}");
