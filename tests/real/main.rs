@@ -19,6 +19,7 @@ mod guard;
 mod homes;
 mod input;
 mod inspect;
+mod lacks;
 mod matrix;
 mod peers;
 mod permissions;

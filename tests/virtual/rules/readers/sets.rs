@@ -1,5 +1,8 @@
 //! Readers hold a lock together, and a writer holds it alone: their keys, and the features of a reader.
 
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::join_all;
 use quorate_core::backend::Capabilities;
 use quorate_core::{
     AdoptError, DetachedLock, InvalidRequest, LockError, LockManager, LockRequest,
@@ -216,4 +219,40 @@ fn a_reader_is_refused_what_it_cannot_have_before_anything_is_sent() {
     let error = lacking.run(manager.adopt(&record)).unwrap_err();
     assert!(matches!(error, AdoptError::Invalid(InvalidRequest::Readers { .. })), "{error}");
     assert_eq!(lacking.log.calls().len(), calls);
+}
+
+/// Many readers and writers, on nodes without a wait queue as well: each gets its turn, and nothing is left.
+#[test]
+fn rw5_readers_and_writers_never_meet() {
+    for world in World::kinds(3) {
+        let state = Arc::<Mutex<(usize, usize)>>::default();
+        world.nodes.iter().for_each(|node| {
+            node.add_rule(Rule::new(Effect::Delay { least: MS, most: 5 * MS }));
+            node.add_rule(Rule::new(Effect::DropReply).on(Operation::Acquire).chance(50_000));
+        });
+        let tasks = (0..12).map(|number| {
+            let (locks, sim, state) = (world.manager(), world.sim.clone(), Arc::clone(&state));
+            async move {
+                for _ in 0..5 {
+                    let writes = number % 4 == 0;
+                    let request = if writes { locks.lock("r") } else { locks.read("r") };
+                    let guard = request.timeout(HOUR).auto_renew().await.unwrap();
+                    let change = |by: usize| {
+                        let mut state = state.lock().unwrap();
+                        let one = if writes { &mut state.1 } else { &mut state.0 };
+                        *one = one.wrapping_add(by);
+                        let (readers, writers) = *state;
+                        assert!(writers == 0 || writers == 1 && readers == 0, "{state:?}");
+                    };
+                    change(1);
+                    sim.sleep(30 * MS).await;
+                    change(usize::MAX);
+                    drop(guard);
+                }
+            }
+        });
+        world.run(join_all(tasks));
+        world.advance(20 * SECOND);
+        assert_eq!(world.keys_left(), 0);
+    }
 }
