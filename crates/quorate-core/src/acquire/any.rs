@@ -106,23 +106,11 @@ impl Choosing<'_> {
     async fn give_up(&mut self) -> LockError {
         let wait = self.wait();
         self.note_others_here();
-        let unasked = self.unasked(wait.as_ref());
+        let unasked = self.rounds.unasked(wait.as_ref());
         let set_ticket = self.set_ticket.take();
         let is_last = set_ticket.as_ref().is_some_and(|ticket| !ticket.has_local());
         drop(set_ticket);
         self.rounds.give_up(unasked, wait.filter(|_| is_last)).await
-    }
-
-    /// The error of a request that made no round.
-    fn unasked(&self, wait: Option<&Arc<RemoteWait>>) -> LockError {
-        let keys = &self.rounds.request.keys;
-        match self.rounds.unasked(wait) {
-            LockError::NoQuorum(failure) => {
-                let releasing = keys.iter().find_map(|key| self.rounds.releasing(key));
-                LockError::NoQuorum(releasing.unwrap_or(failure))
-            }
-            error => error,
-        }
     }
 
     /// Notes whether guards or tasks of this manager are in the way now, and not only releases.

@@ -17,7 +17,7 @@ use crate::algorithm::attempt::Loss;
 use crate::algorithm::backoff::scale;
 use crate::attempt::Attempt;
 use crate::cluster::Cluster;
-use crate::error::{Closed, LockError, QuorumFailure};
+use crate::error::{Closed, LockError};
 use crate::resource::Key;
 use crate::seam::backend::Operation;
 use crate::turns::ManagerState;
@@ -122,16 +122,7 @@ impl<'a> Rounds<'a> {
                 manager.cluster.before(self.deadline, taking).boxed().await
             }
         };
-        let is_late = || match self.releasing(key).filter(|_| !self.was_behind_others) {
-            Some(failure) => LockError::NoQuorum(failure),
-            None => LockError::Held(QuorumFailure::default()),
-        };
-        taken.unwrap_or_else(|| Err(is_late()))
-    }
-
-    /// What the nodes have answered to a release of this manager that is in the way of `key`.
-    pub(super) fn releasing(&self, key: &Key) -> Option<QuorumFailure> {
-        Attempt::release_failure(self.cluster(), self.manager.releasing(key)?)
+        taken.unwrap_or_else(|| Err(self.unasked(None)))
     }
 
     /// Makes one attempt, which has the turn until it is lost. A contested round does not wait for

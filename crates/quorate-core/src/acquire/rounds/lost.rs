@@ -9,7 +9,7 @@ use futures_util::future::join;
 
 use super::{LostRound, Round, Rounds, same_server};
 use crate::algorithm::attempt::Loss;
-use crate::attempt::NotWon;
+use crate::attempt::{Attempt, NotWon};
 use crate::cluster::Cluster;
 use crate::error::{LockError, QuorumFailure};
 use crate::telemetry;
@@ -106,17 +106,19 @@ impl Rounds<'_> {
         self.last.take().map_or(unasked, |last| last.error)
     }
 
-    /// The error of a request that made no round. An earlier task was in the way, or the gate has
-    /// said that the lock is held (Q4, A4).
+    /// The error of a request that made no round (Q4, A4). An earlier task was in the way, the gate
+    /// has said that the lock is held, or a release of this manager is not answered.
     pub(in super::super) fn unasked(&self, wait: Option<&Arc<RemoteWait>>) -> LockError {
         if self.was_behind_others {
             return LockError::Held(QuorumFailure::default());
         }
         let none_asked = self.cluster().nodes.none_asked();
-        match wait.is_some_and(RemoteWait::has_answer) {
-            true => LockError::Held(none_asked),
-            false => LockError::NoQuorum(none_asked),
+        if wait.is_some_and(RemoteWait::has_answer) {
+            return LockError::Held(none_asked);
         }
+        let releasing = |key| Attempt::release_failure(self.cluster(), self.manager.releasing(key)?);
+        let releasing = self.request.keys.iter().find_map(releasing);
+        LockError::NoQuorum(releasing.unwrap_or(none_asked))
     }
 
     /// The process may have been stopped in the round.
