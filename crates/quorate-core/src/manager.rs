@@ -290,7 +290,7 @@ impl LockManager {
     /// If the future is dropped, the manager goes on acquiring nothing, and no lease is ended. A
     /// second call waits again.
     pub async fn drain(&self, limit: Duration) -> CloseReport {
-        close::drain(&self.state, limit).await
+        close::drain(self.cluster(), limit).await
     }
 
     /// Ends all leases, releases all locks, and returns when every node that answers is clean.
@@ -313,7 +313,7 @@ impl LockManager {
     /// The manager is closed from the first poll on. If the future is dropped, the releases go on
     /// in the background.
     pub async fn close(&self, limit: Duration) -> CloseReport {
-        close::close(&self.state, limit).await
+        close::close(self.cluster(), limit).await
     }
 }
 

@@ -8,7 +8,7 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{FutureExt, join_all, poll_immediate};
+use futures_util::future::{FutureExt, join_all, poll_immediate, ready};
 
 use super::back_off::back_off;
 use super::replicas::Replicas;
@@ -115,11 +115,13 @@ impl<'a> Rounds<'a> {
         let taking = manager.take(key.clone(), self.request.waits(), self.now());
         let mut taking = taking.again(self.has_lost());
         let taken = match poll_immediate(&mut taking).await {
-            Some(taken) => Some(taken),
+            Some(Ok(ticket)) => return Ok(ticket),
+            // Once the manager is closed, that is the reason.
+            Some(refused) => in_time(&manager.cluster, None, ready(refused)).boxed().await?,
             None => {
                 self.note_awaited();
                 self.was_behind_others |= taking.is_behind_others;
-                manager.cluster.before(self.deadline, taking).boxed().await
+                in_time(&manager.cluster, self.deadline, taking).boxed().await?
             }
         };
         taken.unwrap_or_else(|| Err(self.unasked(None)))

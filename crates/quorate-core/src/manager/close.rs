@@ -14,7 +14,6 @@ use crate::attempt::Attempt;
 use crate::cluster::Cluster;
 use crate::cluster::attempts::Notice;
 use crate::error::Answer;
-use crate::turns::ManagerState;
 
 /// What was left when a manager was closed.
 ///
@@ -55,11 +54,9 @@ const CLOSING: Duration = Duration::from_secs(1);
 const MOST_CLOSING: Duration = Duration::from_secs(5);
 
 /// Waits until no lease is held, for `limit` at most, and closes.
-pub(super) async fn drain(manager: &Arc<ManagerState>, limit: Duration) -> CloseReport {
-    let cluster = &manager.cluster;
+pub(super) async fn drain(cluster: &Cluster, limit: Duration) -> CloseReport {
     let start = cluster.now();
     let deadline = saturating_add(start, limit);
-    manager.close();
     for entry in cluster.attempts.close() {
         entry.handle_notice(Notice::Drain, start);
     }
@@ -69,18 +66,16 @@ pub(super) async fn drain(manager: &Arc<ManagerState>, limit: Duration) -> Close
         let now = cluster.now();
         if now >= deadline || Attempt::all_held(cluster).next().is_none() {
             let left = deadline.saturating_duration_since(now);
-            return close(manager, left.clamp(CLOSING, MOST_CLOSING)).await;
+            return close(cluster, left.clamp(CLOSING, MOST_CLOSING)).await;
         }
         let soon = saturating_add(now, cluster.config.default_node_timeout() / 4);
         select(over, cluster.runtime.sleep_until(soon.min(deadline))).await;
     }
 }
 
-pub(super) async fn close(manager: &Arc<ManagerState>, limit: Duration) -> CloseReport {
-    let cluster = &manager.cluster;
+pub(super) async fn close(cluster: &Cluster, limit: Duration) -> CloseReport {
     let start = cluster.now();
     let deadline = saturating_add(start, limit);
-    manager.close();
     for entry in cluster.attempts.close() {
         entry.handle_notice(Notice::Close(limit / 2), start);
     }

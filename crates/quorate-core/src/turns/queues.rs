@@ -22,7 +22,6 @@ pub(super) struct Queues {
     /// or could have been. By a part of the hash.
     asked: Vec<(u64, Option<Instant>)>,
     last_task: u64,
-    pub(super) is_closed: bool,
 }
 
 /// The queue of one key.

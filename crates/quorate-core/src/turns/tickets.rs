@@ -123,16 +123,6 @@ impl ManagerState {
         }
     }
 
-    /// Fails all tasks that are queued, now and from now on.
-    pub(crate) fn close(&self) {
-        let mut state = self.lock();
-        state.is_closed = true;
-        let tasks = state.queues.values().flat_map(|queue| &queue.tasks);
-        let wakers: Vec<Waker> = tasks.map(|(_, waker)| waker.clone()).collect();
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
     /// The ticket comes back: to the first task, if any, or the queue is left to be forgotten.
     fn hand_over(&self, key: &Key) {
         let (mut next, mut unused) = (None, None);

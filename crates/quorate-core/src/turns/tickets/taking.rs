@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::Ticket;
-use crate::error::{Closed, LockError, QuorumFailure};
+use crate::error::{LockError, QuorumFailure};
 use crate::resource::Key;
 use crate::turns::ManagerState;
 use crate::turns::queues::Whereabouts;
@@ -63,9 +63,6 @@ impl Taking {
     fn enter(&mut self, context: &Context<'_>) -> Poll<Result<Ticket, LockError>> {
         let most = self.manager.cluster.config.max_waiters.filter(|_| !self.is_again);
         let mut state = self.manager.lock();
-        if state.is_closed {
-            return Poll::Ready(Err(Closed.into()));
-        }
         if !state.lingering.is_empty() {
             state.sweep(self.asked_at);
         }
@@ -99,9 +96,6 @@ impl Future for Taking {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(task) = self.task else { return self.enter(context) };
         let mut state = self.manager.lock();
-        if state.is_closed {
-            return Poll::Ready(Err(Closed.into()));
-        }
         let Some(queue) = state.queues.get_mut(&self.key) else { return Poll::Pending };
         let is_first = queue.tasks.front().is_some_and(|(first, _)| *first == task);
         if is_first && matches!(queue.ticket, Whereabouts::Given) {
