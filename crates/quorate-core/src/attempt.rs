@@ -24,7 +24,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::algorithm::attempt::{Action, AttemptMachine, End, NodeSet, Results, RoundId};
+use crate::algorithm::attempt::{Action, AttemptMachine, End, NodeSet, Results};
 use crate::algorithm::fence::FencingToken;
 use crate::algorithm::group::Membership;
 use crate::algorithm::lease::earlier;
@@ -83,7 +83,10 @@ pub(crate) struct State {
     is_closed: bool,
     /// The label of the process that revoked the lock; in the box, since hardly any is.
     revoked: Option<Box<Option<Label>>>,
-    renewal: Option<Renewing>,
+    /// The lease is extended in the background, again and again.
+    is_renewed: bool,
+    /// When to extend next; `None` while an extension is open.
+    renew_at: Option<Instant>,
     /// What each node of a group said of it with its latest vote (N3). Empty without a group.
     voted: Vec<Option<Arc<Membership>>>,
     turn: Turn,
@@ -91,14 +94,6 @@ pub(crate) struct State {
     is_counted: bool,
     /// When the last of the caller's results was there: what follows is background work.
     background_since: Option<Instant>,
-}
-
-/// A lease that is extended in the background, again and again.
-#[derive(Default)]
-struct Renewing {
-    /// When to extend next; `None` while a round is in flight.
-    at: Option<Instant>,
-    round: Option<RoundId>,
 }
 
 /// How its own side ends an attempt. (To extend and to renew have results at once: `Shell::act`.)
@@ -242,7 +237,7 @@ impl Actor for State {
             self.plan_renewal(attempt, true, now);
         }
         if self.machine.has_ended() || attempt.end.is_revoked() {
-            self.renewal = None;
+            (self.is_renewed, self.renew_at) = (false, None);
         }
         if telemetry::IS_ON {
             let is_held = attempt.won.get().is_some() && attempt.end.ended().is_none();
@@ -260,8 +255,7 @@ impl Actor for State {
     }
 
     fn due(&self) -> Option<Instant> {
-        let renewal = self.renewal.as_ref().and_then(|renewal| renewal.at);
-        earlier(earlier(self.machine.next_timeout(), renewal), self.turn.due())
+        earlier(earlier(self.machine.next_timeout(), self.renew_at), self.turn.due())
     }
 
     fn open_nodes(&self) -> NodeSet {

@@ -518,6 +518,11 @@ impl<E: Clone, H: Clone + Default> AttemptMachine<E, H> {
         matches!(self.phase, Phase::Ending { .. } | Phase::Over)
     }
 
+    /// Whether an extension is open.
+    pub const fn is_extending(&self) -> bool {
+        matches!(self.phase, Phase::Extending { .. })
+    }
+
     /// The end of the lease while it is held, hold limit included. From then on it has ended,
     /// whether or not the attempt has been woken (H4).
     pub fn valid_until(&self) -> Option<Instant> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Attempt, Effects, Machine, Noted, Renewing, State};
-use crate::algorithm::attempt::{End, Results, RoundId};
+use super::{Attempt, Effects, Machine, Noted, State};
+use crate::algorithm::attempt::{End, Results};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::error::QuorumFailure;
@@ -20,7 +20,8 @@ impl State {
             is_answered: false,
             is_closed: false,
             revoked: None,
-            renewal: None,
+            is_renewed: false,
+            renew_at: None,
             voted: Vec::new(),
             turn,
             is_counted: false,
@@ -56,16 +57,15 @@ impl State {
             _ => {}
         }
         if results.extended > before.extended {
-            self.extension_decided(attempt, results.extended, None, now, effects);
+            self.extension_decided(attempt, None, now, effects);
         } else if before.is_failing && !results.is_failing && self.machine.valid_until().is_some() {
             // The votes of an extension that failed have come late, and have moved the end on.
             self.plan_renewal(attempt, true, now);
             let left = attempt.end.valid_until().saturating_duration_since(now);
             effects.tell(move |attempt| telemetry::extended_late(attempt.claim.keys(), left));
         }
-        if let Some((round, _)) = results.failed.filter(|_| results.failed != before.failed) {
-            let failure = self.failure(attempt);
-            self.extension_decided(attempt, round, Some(failure), now, effects);
+        if results.failed != before.failed {
+            self.extension_decided(attempt, Some(self.failure(attempt)), now, effects);
         }
         if results.is_revoked && !before.is_revoked {
             let (by, left) = (self.revoked_by(), attempt.end.valid_until());
@@ -85,12 +85,11 @@ impl State {
     fn extension_decided(
         &mut self,
         attempt: &Arc<Attempt>,
-        round: RoundId,
         failure: Option<QuorumFailure>,
         now: Instant,
         effects: &mut Effects,
     ) {
-        self.renewal_decided(attempt, round, failure.is_none(), now);
+        self.plan_renewal(attempt, failure.is_none(), now);
         let took = self.machine.waited();
         let left = attempt.end.valid_until().saturating_duration_since(now);
         effects.tell(move |attempt| match failure {
@@ -108,10 +107,8 @@ impl State {
         let queued = queued.iter().filter(moves).collect();
         self.machine.note_queued(queued, left_late);
         self.machine.handle_timeout(now);
-        if let Some(Renewing { at: Some(at), .. }) = self.renewal
-            && now >= at
-        {
-            self.renew(attempt, now);
+        if self.renew_at.take_if(|at| now >= *at).is_some() {
+            self.machine.extend(attempt.claim.ttl(), now);
         }
     }
 
