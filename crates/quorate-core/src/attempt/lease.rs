@@ -11,7 +11,7 @@ use futures_util::future::{Either, select, select_all};
 use futures_util::{FutureExt as _, TryFutureExt as _};
 
 use crate::algorithm::fence::FencingToken;
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, State};
 use crate::cluster::Cluster;
 use crate::error::{LeaseEnd, QuorumFailure, Stopped};
 use crate::resource::{Key, Label};
@@ -124,20 +124,11 @@ impl Lease {
     pub fn at_risk(
         &self,
     ) -> impl Future<Output = Result<Duration, LeaseEnd>> + Send + 'static + use<> {
-        let attempt = Arc::clone(&self.attempt);
-        async move {
-            let at_risk = attempt.wait(|state| {
-                let now = attempt.cluster().now();
-                match attempt.end.check(now) {
-                    Ok(end) if state.is_at_risk(&attempt) => {
-                        Some(Ok(end.saturating_duration_since(now)))
-                    }
-                    Ok(_) => None,
-                    Err(why) => Some(Err(why)),
-                }
-            });
-            at_risk.await.map_err(|_| attempt.lost())
-        }
+        self.until(|attempt, state| {
+            let now = attempt.cluster().now();
+            let end = attempt.end.check(now).ok().filter(|_| state.is_at_risk(attempt))?;
+            Some(end.saturating_duration_since(now))
+        })
     }
 
     /// Resolves when the lock was [revoked](crate::LockManager::revoke), with the label of the
@@ -157,14 +148,25 @@ impl Lease {
     pub fn revoked(
         &self,
     ) -> impl Future<Output = Result<Option<Label>, LeaseEnd>> + Send + 'static + use<> {
+        self.until(|attempt, state| attempt.end.is_revoked().then(|| state.revoked_by()))
+    }
+
+    /// Waits until `look` finds something. An error if the lease has ended before.
+    fn until<T, L>(
+        &self,
+        look: L,
+    ) -> impl Future<Output = Result<T, LeaseEnd>> + Send + 'static + use<T, L>
+    where
+        T: Send + 'static,
+        L: Fn(&Attempt, &State) -> Option<T> + Send + Sync + 'static,
+    {
         let attempt = Arc::clone(&self.attempt);
         async move {
-            let revoked = attempt.wait(|state| match attempt.end.check(attempt.cluster().now()) {
-                _ if attempt.end.is_revoked() => Some(Ok(state.revoked_by())),
-                Ok(_) => None,
-                Err(why) => Some(Err(why)),
+            let found = attempt.wait(|state| {
+                let has_ended = || attempt.end.check(attempt.cluster().now()).is_err();
+                look(&attempt, state).map(Some).or_else(|| has_ended().then_some(None))
             });
-            revoked.await.map_err(|_| attempt.lost())
+            found.await.ok_or_else(|| attempt.lost())
         }
     }
 
