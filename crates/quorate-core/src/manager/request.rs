@@ -149,9 +149,7 @@ impl LockRequest {
     ///
     /// Dropping the future drops the body, and releases in the background.
     pub async fn with<T>(self, body: impl AsyncFnOnce(Lease) -> T) -> Result<T, WithError> {
-        let guard = self.auto_renew().await?;
-        let body = body(guard.lease());
-        run_under(guard, body).await
+        self.with_future(|lease| body(lease)).await
     }
 
     /// The same for a body that is a function from a lease to a future, such as a boxed closure.

@@ -21,6 +21,13 @@ fn may_block() -> Result<(), InvalidRequest> {
     Ok(())
 }
 
+/// The same for a request, which fails then.
+fn may_lock() -> Result<(), InvalidRequest> {
+    may_block().inspect_err(|error| {
+        telemetry::not_acquired(&[], Duration::ZERO, "invalid", error);
+    })
+}
+
 impl LockRequest {
     /// Acquires the lock, and blocks the thread until it is decided. For threads without async.
     ///
@@ -45,9 +52,7 @@ impl LockRequest {
     /// As the request, and [`LockError::Invalid`] in a tokio task. Other executors are not
     /// recognized.
     pub fn lock_blocking(self) -> Result<LockGuard, LockError> {
-        may_block().inspect_err(|error| {
-            telemetry::not_acquired(&[], Duration::ZERO, "invalid", error);
-        })?;
+        may_lock()?;
         block_on(self.into_future())
     }
 
@@ -101,11 +106,8 @@ impl LockManager {
         &self,
         resources: impl IntoResources,
     ) -> Result<Option<LockGuard>, LockError> {
-        match self.lock(resources).no_wait().lock_blocking() {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.is_held() => Ok(None),
-            Err(error) => Err(error),
-        }
+        may_lock()?;
+        block_on(self.try_lock(resources))
     }
 
     /// As [`close`](Self::close), and blocks the thread for at most `limit`.
