@@ -28,8 +28,8 @@ pub(super) struct Queues {
 #[derive(Default)]
 pub(super) struct KeyQueue {
     pub(super) tasks: VecDeque<(u64, Waker)>,
-    /// The tasks that wait for this key as one of several, by their numbers. None while the key is
-    /// free here.
+    /// The tasks that wait for this key as one of several, by their numbers, until its ticket comes
+    /// back. None while the key is free here.
     pub(super) choosers: BTreeMap<u64, Waker>,
     pub(super) ticket: Whereabouts,
     /// Whether other processes wait, as the gate said it last, or as is assumed after a win that

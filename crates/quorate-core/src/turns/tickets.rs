@@ -125,26 +125,22 @@ impl ManagerState {
 
     /// The ticket comes back: to the first task, if any, or the queue is left to be forgotten.
     fn hand_over(&self, key: &Key) {
-        let (mut next, mut unused) = (None, None);
-        let choosers: Vec<Waker> = {
-            let mut state = self.lock();
-            let Some(queue) = state.queues.get_mut(key) else { return };
-            if let Some((_, waker)) = queue.tasks.front() {
-                next = Some(waker.clone());
-                queue.ticket = Whereabouts::Given;
-                queue.choosers.values().cloned().collect()
-            } else {
-                queue.ticket = Whereabouts::Here;
-                unused = queue.wait.take();
-                let choosers = mem::take(&mut queue.choosers);
-                state.forget_in_time(key);
-                choosers.into_values().collect()
-            }
-        };
+        let mut state = self.lock();
+        let Some(queue) = state.queues.get_mut(key) else { return };
+        let choosers = mem::take(&mut queue.choosers);
+        let next = queue.tasks.front().map(|(_, waker)| waker.clone());
+        let unused = queue.wait.take_if(|_| next.is_none());
+        if next.is_some() {
+            queue.ticket = Whereabouts::Given;
+        } else {
+            queue.ticket = Whereabouts::Here;
+            state.forget_in_time(key);
+        }
+        drop(state);
         if let Some(wait) = unused {
             wait.input(WaitInput::Cancel);
         }
-        next.into_iter().chain(choosers).for_each(Waker::wake);
+        next.into_iter().chain(choosers.into_values()).for_each(Waker::wake);
     }
 }
 
