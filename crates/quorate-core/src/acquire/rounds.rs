@@ -99,9 +99,9 @@ impl<'a> Rounds<'a> {
     pub(super) async fn take_tickets(&mut self) -> Result<(), LockError> {
         for key in &*self.request.keys {
             let ticket = self.take_ticket(key).await?;
-            if !self.turn.is_empty() {
+            if !self.turn.is_empty() || !self.request.waits() && !ticket.has_local() {
                 // The wait of a task that wanted this key first, and gave up. This one waits at its
-                // own first key.
+                // own first key, or for no holder.
                 ticket.cancel_wait();
             }
             self.turn.push(ticket);

@@ -197,15 +197,9 @@ impl Ticket {
         self.with(|queue| queue.label = label);
     }
 
-    /// Takes the wait between processes, which ends.
-    #[must_use]
-    pub(crate) fn end_wait(&self) -> Option<Arc<RemoteWait>> {
-        self.with(|queue| queue.wait.take()).flatten()
-    }
-
     /// Ends the wait between processes, if there is one: it is not wanted any more.
     pub(crate) fn cancel_wait(&self) {
-        if let Some(wait) = self.end_wait() {
+        if let Some(wait) = self.with(|queue| queue.wait.take()).flatten() {
             wait.input(WaitInput::Cancel);
         }
     }

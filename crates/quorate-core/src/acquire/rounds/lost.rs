@@ -116,7 +116,8 @@ impl Rounds<'_> {
         if wait.is_some_and(RemoteWait::has_answer) {
             return LockError::Held(none_asked);
         }
-        let releasing = |key| Attempt::release_failure(self.cluster(), self.manager.releasing(key)?);
+        let releasing =
+            |key| Attempt::release_failure(self.cluster(), self.manager.releasing(key)?);
         let releasing = self.request.keys.iter().find_map(releasing);
         LockError::NoQuorum(releasing.unwrap_or(none_asked))
     }

@@ -6,9 +6,8 @@
 //! them wins, mostly in the second round.
 
 use std::cmp::Reverse;
+use std::mem;
 use std::time::Duration;
-
-use futures_util::future::join;
 
 use super::lost::error_of;
 use super::{MOST_ROUNDS, Rounds};
@@ -18,8 +17,6 @@ use crate::algorithm::lease::saturating_add;
 use crate::error::{Answer, NodeAnswer, QuorumFailure};
 use crate::resource::Token;
 use crate::seam::backend::Holder;
-use crate::turns::remote_wait::WaitInput;
-use crate::turns::tickets::Ticket;
 
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -36,19 +33,8 @@ impl Rounds<'_> {
         let own = attempt.claim.token();
         let verdict = |failure: &QuorumFailure| verdict(own, failure, self.node_timeout);
         if matches!(verdict(&attempt.answers()), Split::First | Split::Later) {
-            // The wait of a task that is gone leaves at the same time: the error waits for both no
-            // longer than once (C8).
-            let limit = last.undo;
-            let ticket = self.turn.first().filter(|ticket| !ticket.has_local());
-            let wait = ticket.and_then(Ticket::end_wait);
-            let left = async {
-                if let Some(wait) = wait {
-                    wait.input(WaitInput::Cancel);
-                    cluster.within(limit, wait.left()).await;
-                }
-            };
-            join(attempt.undone(limit), left).await;
-            last.undo = Duration::ZERO;
+            // The error waits for the undo no longer than once (C8).
+            attempt.undone(mem::take(&mut last.undo)).await;
         }
         let failure = attempt.answers();
         let split = verdict(&failure);
