@@ -15,7 +15,6 @@ use crate::attempt::{Attempt, State};
 use crate::cluster::Cluster;
 use crate::error::{LeaseEnd, QuorumFailure, Stopped};
 use crate::resource::{Key, Label};
-use crate::seam::runtime::BoxFuture;
 
 /// A view of a lease, for other tasks. Cheap to clone; it does not keep the lock.
 ///
@@ -225,14 +224,11 @@ impl Lease {
     }
 
     /// Resolves when the first of these leases has ended, and says why.
-    pub(crate) fn first_lost(leases: &[Self]) -> BoxFuture<'static, LeaseEnd> {
-        match leases {
-            [one] => Box::pin(one.lost()),
-            several => {
-                let ends = several.iter().map(|lease| Box::pin(lease.lost()));
-                Box::pin(select_all(ends).map(|(end, ..)| end))
-            }
-        }
+    pub(crate) fn first_lost(
+        leases: &[Self],
+    ) -> impl Future<Output = LeaseEnd> + Send + Unpin + 'static + use<> {
+        let ends = leases.iter().map(|lease| Box::pin(lease.lost()));
+        select_all(ends).map(|(end, ..)| end)
     }
 
     pub(crate) const fn attempt(&self) -> &Arc<Attempt> {
