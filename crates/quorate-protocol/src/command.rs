@@ -12,10 +12,6 @@ pub trait Command: Sized + Send + Sync + 'static {
     #[must_use]
     fn arg(self, part: impl AsRef<[u8]>) -> Self;
 
-    /// About as many bytes as it has on the wire.
-    #[must_use]
-    fn size(&self) -> usize;
-
     /// Appends a number in decimal digits.
     #[must_use]
     fn number(self, mut number: u64) -> Self {
@@ -65,10 +61,6 @@ impl Command for Parts {
         self.buffer.extend_from_slice(part);
         self
     }
-
-    fn size(&self) -> usize {
-        self.buffer.len()
-    }
 }
 
 /// The parts of a command in its buffer, the name first.
@@ -105,7 +97,6 @@ mod tests {
         let parts: Vec<&[u8]> = command.iter().collect();
         assert_eq!(parts[..4], [&b"SET"[..], b"a\0b", b"", b"0"]);
         assert_eq!((parts[4].len(), parts.len()), (70_000, 5));
-        assert_eq!(command.size(), 70_000 + 3 + 3 + 1 + 5 * 4);
     }
 
     #[test]

@@ -36,7 +36,7 @@ use crate::value::Value;
 
 pub(crate) use look::pushed_keys;
 use queue::watched_key;
-pub(crate) use together::{command as together, sharing, size as size_together};
+pub(crate) use together::{command as together, sharing};
 
 /// How a command asks, which decides what its reply means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

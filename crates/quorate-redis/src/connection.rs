@@ -54,31 +54,25 @@ impl RedisConnection {
     }
 }
 
-/// A command of redis-rs, and about its bytes on the wire.
-pub struct Packed {
-    command: Cmd,
-    size: usize,
-}
+/// A command of redis-rs.
+///
+/// `Debug` shows nothing of it: an argument may be a token (A6).
+pub struct Packed(Cmd);
 
 impl Command for Packed {
     fn new(name: &str) -> Self {
-        Self { command: Cmd::with_capacity(8, USUAL_SIZE), size: 0 }.arg(name)
+        Self(Cmd::with_capacity(8, USUAL_SIZE)).arg(name)
     }
 
     fn arg(mut self, part: impl AsRef<[u8]>) -> Self {
-        self.command.arg(part.as_ref());
-        self.size += part.as_ref().len() + 8;
+        self.0.arg(part.as_ref());
         self
-    }
-
-    fn size(&self) -> usize {
-        self.size
     }
 }
 
 impl fmt::Debug for Packed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Packed").field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("Packed").finish_non_exhaustive()
     }
 }
 
@@ -94,7 +88,7 @@ impl Connection for RedisConnection {
         }
         let mut pipeline = Pipeline::with_capacity(count);
         for packed in commands {
-            pipeline.add_command(packed.command);
+            pipeline.add_command(packed.0);
         }
         let mut connection = self.connection.clone();
         // Unlike `query_async`, it returns an error reply in its place among the others.

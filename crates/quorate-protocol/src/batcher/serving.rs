@@ -13,7 +13,6 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::shared::Shared;
 use super::sharing::Sharing;
-use crate::command::Command as _;
 use crate::connection::{Connection, Dial, LEAST_LIFE, SILENT};
 use crate::features::Features;
 use crate::handshake::{Purpose, loads};
@@ -63,14 +62,6 @@ struct Pipeline<'a> {
     lists: usize,
     task: ListTask,
     sent: Vec<Sent>,
-}
-
-/// Where a call goes in a pipeline.
-enum Place<C> {
-    /// Its own command.
-    Own(C, Form),
-    /// The script with this number.
-    Joins(usize),
 }
 
 /// A command that has left.
@@ -157,61 +148,38 @@ impl<'a, D: Dial> Serving<'a, D> {
         let commands = self.shared.limits.commands;
         let again = self.again.len().min(commands);
         let taken = self.shared.queue.take(commands - again);
-        let (mut taken, mut bytes) = (taken.into_iter(), 0);
         let mut sent = Vec::with_capacity(again + taken.len());
         let mut commands = Vec::with_capacity(sent.capacity());
         if std::mem::take(&mut self.features.must_load) {
             commands.extend(loads(self.features.runs_when_full));
         }
         let loads = commands.len();
-        let task = self.list_task(taken.as_slice());
+        let task = self.list_task(&taken);
         if let Some(group) = &self.shared.group {
             let compares = self.features.compare_and_delete.is_some();
             commands.extend(group.commands(&task, compares));
         }
         let front = commands.len();
         for (call, command, form) in self.again.drain(..again) {
-            bytes += command.size();
             commands.push(command);
             sent.push(Sent { call, form, others: Vec::new() });
         }
         self.sharing.clear();
-        while let Some(call) = taken.next() {
+        for call in taken {
             let operation = call.operation();
-            let place = match self.sharing.join(operation, &self.features) {
-                Some(script) => Place::Joins(script),
-                None => match operation::first::<CommandOf<D>>(operation, &self.features) {
-                    Step::Send(command, form) => {
-                        self.sharing.begin(operation, &self.features, sent.len());
-                        Place::Own(command, form)
-                    }
-                    Step::Done(answer) => {
-                        call.answer(answer);
-                        continue;
-                    }
-                },
-            };
-            bytes += match &place {
-                Place::Own(command, _) => command.size(),
-                Place::Joins(_) => operation::size_together(operation),
-            };
-            if bytes > MAX_BYTES && !sent.is_empty() {
-                self.shared.queue.put_back(std::iter::once(call).chain(taken));
-                break;
+            if let Some(script) = self.sharing.join(operation, &self.features) {
+                self.note_left(&call);
+                sent[script].others.push(call);
+                continue;
             }
-            // One that had to wait has spent its time here: its answer has one node timeout more.
-            call.note_left(self.is_behind);
-            if self.shared.purpose == Purpose::Watches || self.features.tracks {
-                for key in operation::pushed_keys(call.operation()) {
-                    self.shared.tracking.watch(&key, &call);
-                }
-            }
-            match place {
-                Place::Own(command, form) => {
+            match operation::first(operation, &self.features) {
+                Step::Send(command, form) => {
+                    self.sharing.begin(operation, &self.features, sent.len());
+                    self.note_left(&call);
                     commands.push(command);
                     sent.push(Sent { call, form, others: Vec::new() });
                 }
-                Place::Joins(script) => sent[script].others.push(call),
+                Step::Done(answer) => call.answer(answer),
             }
         }
         if sent.is_empty() && front == loads {
@@ -238,6 +206,17 @@ impl<'a, D: Dial> Serving<'a, D> {
         self.in_flight.push_back(Pipeline { sending, loads, lists, task, sent });
         self.arm();
         is_answered
+    }
+
+    /// A call leaves with this pipeline.
+    fn note_left(&self, call: &Call) {
+        // One that had to wait has spent its time here: its answer has one node timeout more.
+        call.note_left(self.is_behind);
+        if self.shared.purpose == Purpose::Watches || self.features.tracks {
+            for key in operation::pushed_keys(call.operation()) {
+                self.shared.tracking.watch(&key, call);
+            }
+        }
     }
 
     /// Answers the calls of the oldest pipeline. `None`: nothing is in flight.
@@ -449,9 +428,6 @@ impl<D: Dial> Serving<'_, D> {
 
 /// Pipelines in flight.
 const WINDOW: usize = 4;
-
-/// Bytes of one pipeline. A larger command goes alone.
-const MAX_BYTES: usize = 64 << 10;
 
 /// How often calls and watches that were given up are dropped, while a reply or a push is awaited.
 /// All watches are notified then, too, if the client does not pass on the push of a flush.

@@ -31,12 +31,6 @@ pub(crate) fn sharing(operation: &Operation, features: &Features) -> bool {
     operation.is_plain() && features.scripts.is_ok() && !is_alone && !has_failed
 }
 
-/// About as many bytes as an operation adds to a script.
-pub(crate) fn size(operation: &Operation) -> usize {
-    let bytes = operation.keys().map(|key| key.as_bytes().len() + 4).sum::<usize>();
-    bytes + operation.claim().map_or(0, |claim| claim.token().as_bytes().len() + 32)
-}
-
 /// One command for operations of one kind, each of which is [`sharing`].
 pub(crate) fn command<'a, C: Command>(
     operations: impl Iterator<Item = &'a Operation> + Clone,
