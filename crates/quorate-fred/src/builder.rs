@@ -6,8 +6,7 @@ use std::time::Duration;
 use fred::types::config::Config;
 use quorate_core::runtime::TokioRuntime;
 use quorate_protocol::{
-    ConnectError, Connections, CredentialSource, Credentials, NodeGroup, RedisNode, Settings,
-    Source,
+    ConnectError, CredentialSource, Credentials, NodeGroup, RedisNode, Settings, Source,
 };
 use tokio::runtime::Handle;
 
@@ -17,7 +16,7 @@ use crate::dial::FredDial;
 ///
 /// Made by [`connect`] or a [`Builder`]. Clones share the connections, which end with the last
 /// clone.
-pub type FredNode = RedisNode<Connections<FredDial>>;
+pub type FredNode = RedisNode;
 
 /// Makes a node for each address, in the order given, with default settings.
 ///

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_core::backend::{Call, Capabilities, NotSent};
 
-/// Carries calls to one node: [`Connections`](crate::Connections), or a pool.
+/// Carries calls to one node: connections that a [`Dial`](crate::Dial) makes, or a pool.
 pub trait Carrier: fmt::Debug + Send + Sync + 'static {
     /// What errors and events call the node: its address without secrets (A6).
     fn name(&self) -> Cow<'_, str>;
@@ -23,5 +24,5 @@ pub trait Carrier: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Call::not_sent`]: nothing was sent, and nothing will be.
-    fn begin(&self, call: Call) -> Result<(), NotSent>;
+    fn begin(self: Arc<Self>, call: Call) -> Result<(), NotSent>;
 }

@@ -11,32 +11,24 @@ use crate::carrier::Carrier;
 use crate::connection::Dial;
 use crate::handshake::Purpose;
 
-/// Carries calls over connections that one client makes, in order.
-///
-/// Clones share the connections, which end with the last of them.
+/// Carries calls over connections that one client makes, in order. They end when it is dropped.
 #[derive(Debug)]
-pub struct Connections<D: Dial> {
-    /// For commands, and for watches.
-    both: Arc<(Batcher<D>, Batcher<D>)>,
+pub(crate) struct Connections<D: Dial> {
+    commands: Batcher<D>,
+    watches: Batcher<D>,
 }
 
 impl<D: Dial> Connections<D> {
     pub(crate) fn new(dial: D, settings: &Settings<D>) -> Self {
         let way = Arc::new(Way::new(dial, settings.again.clone()));
         let batcher = |purpose| Batcher::new(Arc::clone(&way), purpose, settings);
-        Self { both: Arc::new((batcher(Purpose::Commands), batcher(Purpose::Watches))) }
-    }
-}
-
-impl<D: Dial> Clone for Connections<D> {
-    fn clone(&self) -> Self {
-        Self { both: Arc::clone(&self.both) }
+        Self { commands: batcher(Purpose::Commands), watches: batcher(Purpose::Watches) }
     }
 }
 
 impl<D: Dial> Carrier for Connections<D> {
     fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(self.both.0.name())
+        Cow::Borrowed(self.commands.name())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -44,13 +36,13 @@ impl<D: Dial> Carrier for Connections<D> {
     }
 
     fn connect_limit(&self) -> Duration {
-        self.both.0.connect_limit()
+        self.commands.connect_limit()
     }
 
-    fn begin(&self, call: Call) -> Result<(), NotSent> {
+    fn begin(self: Arc<Self>, call: Call) -> Result<(), NotSent> {
         match call.operation() {
-            Operation::Watch { .. } => self.both.1.begin(call),
-            _ => self.both.0.begin(call),
+            Operation::Watch { .. } => self.watches.begin(call),
+            _ => self.commands.begin(call),
         }
     }
 }

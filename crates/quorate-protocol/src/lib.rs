@@ -55,7 +55,6 @@ pub use batcher::{Limits, Settings};
 pub use carrier::Carrier;
 pub use command::{Command, Parts, USUAL_SIZE, parts};
 pub use connection::{Connection, Dial, LEAST_LIFE, SILENT, within};
-pub use connections::Connections;
 pub use credentials::{CredentialSource, Credentials, Source};
 pub use error_reply::{HUNG_UP, error_of_reply, error_of_tls, lacks_resp3};
 pub use exchange::exchange;

@@ -21,33 +21,36 @@ use crate::connections::Connections;
 ///
 /// Clones share the connections, which end with the last clone.
 #[derive(Clone, Debug)]
-pub struct RedisNode<C> {
-    carrier: C,
+pub struct RedisNode {
+    carrier: Arc<dyn Carrier>,
 }
 
-impl<D: Dial> RedisNode<Connections<D>> {
+impl RedisNode {
     /// A node with one connection for commands and, from the first wait on, one for watches.
     ///
     /// Nothing is sent here: the first call connects.
     #[must_use]
-    pub fn new(dial: D, settings: &Settings<D>) -> Self {
+    pub fn new<D: Dial>(dial: D, settings: &Settings<D>) -> Self {
         Self::over(Connections::new(dial, settings))
     }
-}
 
-impl<C: Carrier> RedisNode<C> {
     /// A node over a carrier such as a pool.
-    pub const fn over(carrier: C) -> Self {
-        Self { carrier }
+    #[must_use]
+    pub fn over(carrier: impl Carrier) -> Self {
+        Self { carrier: Arc::new(carrier) }
+    }
+
+    fn carry(&self, call: Call) -> Result<(), NotSent> {
+        Arc::clone(&self.carrier).begin(call)
     }
 
     fn ask(&self, operation: Operation) -> Asked {
-        ask(operation, Instant::now(), |call| self.carrier.begin(call))
+        ask(operation, Instant::now(), |call| self.carry(call))
     }
 }
 
 #[async_trait]
-impl<C: Carrier> LockBackend for RedisNode<C> {
+impl LockBackend for RedisNode {
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         self.ask(Operation::Acquire(claim.clone(), options)).voted().await
     }
@@ -81,6 +84,6 @@ impl<C: Carrier> LockBackend for RedisNode<C> {
     }
 
     fn begin(self: Arc<Self>, call: Call, _: &dyn Runtime) -> Result<(), NotSent> {
-        self.carrier.begin(call)
+        self.carry(call)
     }
 }

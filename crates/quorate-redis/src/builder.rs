@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use bb8::ManageConnection;
 use quorate_core::runtime::TokioRuntime;
-use quorate_protocol::{
-    ConnectError, Connections, CredentialSource, Credentials, NodeGroup, Settings, Source,
-};
+use quorate_protocol::{ConnectError, CredentialSource, Credentials, NodeGroup, Settings, Source};
 use redis::RedisError;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use redis::TlsCertificates;
@@ -18,10 +16,10 @@ use crate::dial::{IntoDial, RedisDial};
 use crate::pool::Pooled;
 
 /// One Redis or Valkey node over redis-rs, on connections of its own.
-pub type RedisNode = quorate_protocol::RedisNode<Connections<RedisDial>>;
+pub type RedisNode = quorate_protocol::RedisNode;
 
 /// One Redis or Valkey node over your bb8 pool: without order, and without watches.
-pub type PooledNode = quorate_protocol::RedisNode<Pooled>;
+pub type PooledNode = quorate_protocol::RedisNode;
 
 /// A node per address, in the order given, with default settings.
 ///

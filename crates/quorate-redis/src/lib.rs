@@ -123,4 +123,3 @@ pub use redis;
 pub use self::builder::{Builder, PooledNode, RedisNode, builder, connect, from_pool, sentinel};
 pub use self::connection::{Packed, RedisConnection};
 pub use self::dial::{IntoDial, RedisDial};
-pub use self::pool::Pooled;

@@ -7,7 +7,7 @@ use std::sync::{self, Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bb8::{ManageConnection, PooledConnection, RunError};
-use futures_util::future::{BoxFuture, Either, select};
+use futures_util::future::{Either, select};
 use quorate_core::backend::{Call, CallReply, CallResult, Capabilities, NotSent, Operation};
 use quorate_core::runtime::{Runtime, TokioRuntime};
 use quorate_core::{BackendError, BackendErrorKind};
@@ -23,36 +23,29 @@ use crate::connection::RedisConnection;
 use crate::error::of_connect;
 
 /// Carries calls over the connections of a bb8 pool: one connection for each call.
-///
-/// Clones share the pool.
-#[derive(Clone)]
-pub struct Pooled {
-    name: Arc<str>,
+pub(crate) struct Pooled<M: ManageConnection> {
+    name: String,
     runtime: TokioRuntime,
     limits: Limits,
-    pool: Arc<dyn Lend>,
+    pool: bb8::Pool<M>,
+    /// When the latest connect of ours failed, and why. Locked during a connect.
+    failure: Mutex<Option<(Instant, BackendError)>>,
+    /// Since when connections to a replica are counted, and how many there were.
+    left: sync::Mutex<Option<(Instant, u32)>>,
+    /// What a handshake found out; `None` before it. The connections have no place for it.
+    features: sync::Mutex<Option<Features>>,
 }
 
-impl Pooled {
-    /// A carrier over `pool`.
-    pub(crate) fn new<M>(name: String, pool: bb8::Pool<M>) -> Self
-    where
-        M: ManageConnection<Connection = MultiplexedConnection, Error = RedisError>,
-    {
-        let (runtime, limits) = (TokioRuntime::new(), Limits::default());
-        let (failure, left, features) = Default::default();
-        let pool = Arc::new(Source { pool, reply_limit: limits.reply, failure, left, features });
-        Self { name: name.into(), runtime, limits, pool }
-    }
-}
-
-impl fmt::Debug for Pooled {
+impl<M: ManageConnection> fmt::Debug for Pooled<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pooled").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Carrier for Pooled {
+impl<M> Carrier for Pooled<M>
+where
+    M: ManageConnection<Connection = MultiplexedConnection, Error = RedisError>,
+{
     fn name(&self) -> Cow<'_, str> {
         Cow::Borrowed(&self.name)
     }
@@ -65,67 +58,51 @@ impl Carrier for Pooled {
         self.limits.connect
     }
 
-    fn begin(&self, call: Call) -> Result<(), NotSent> {
+    fn begin(self: Arc<Self>, call: Call) -> Result<(), NotSent> {
         if let Operation::Watch { .. } = call.operation() {
             return Err(call.not_sent(BackendError::unsupported("a pool cannot watch keys")));
         }
         call.note_queued();
-        self.runtime.spawn(Arc::clone(&self.pool).carry_out(call));
+        let this = Arc::clone(&self);
+        self.runtime.spawn(Box::pin(async move { this.carry_out(call).await }));
         Ok(())
     }
 }
 
-/// A pool, whatever its manager is.
-trait Lend: Send + Sync {
-    /// Carries a call out on a connection that it has to itself, and answers it.
-    fn carry_out(self: Arc<Self>, call: Call) -> BoxFuture<'static, ()>;
-}
-
-struct Source<M: ManageConnection> {
-    pool: bb8::Pool<M>,
-    /// A connection without a reply within it is over.
-    reply_limit: Duration,
-    /// When the latest connect of ours failed, and why. Locked during a connect.
-    failure: Mutex<Option<(Instant, BackendError)>>,
-    /// Since when connections to a replica are counted, and how many there were.
-    left: sync::Mutex<Option<(Instant, u32)>>,
-    /// What a handshake found out; `None` before it. The connections have no place for it.
-    features: sync::Mutex<Option<Features>>,
-}
-
-impl<M> Lend for Source<M>
+impl<M> Pooled<M>
 where
     M: ManageConnection<Connection = MultiplexedConnection, Error = RedisError>,
 {
-    fn carry_out(self: Arc<Self>, call: Call) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            let is_late = self.pool.state().idle_connections == 0;
-            let lent = match unless(call.given_up(), self.check_out()).await {
-                Some(Ok(lent)) => lent,
-                Some(Err(error)) => return call.answer(Err(error.particular().not_sent())),
-                None => return,
-            };
-            call.note_left(is_late);
-            let connection = RedisConnection::of_user(&lent);
-            let settled = self.settle(&connection, &call).await;
-            let is_over = self.features().as_ref().is_some_and(Features::is_denied)
-                || connection.is_closed()
-                || settled.as_ref().is_err_and(|error| self.ends(error.kind()));
-            if is_over {
-                *self.features() = None;
-            }
-            call.answer(settled);
-            if is_over {
-                self.replace(lent).await;
-            }
-        })
+    /// A carrier over `pool`.
+    pub(crate) fn new(name: String, pool: bb8::Pool<M>) -> Self {
+        let (runtime, limits) = (TokioRuntime::new(), Limits::default());
+        let (failure, left, features) = Default::default();
+        Self { name, runtime, limits, pool, failure, left, features }
     }
-}
 
-impl<M> Source<M>
-where
-    M: ManageConnection<Connection = MultiplexedConnection, Error = RedisError>,
-{
+    /// Carries a call out on a connection that it has to itself, and answers it.
+    async fn carry_out(&self, call: Call) {
+        let is_late = self.pool.state().idle_connections == 0;
+        let lent = match unless(call.given_up(), self.check_out()).await {
+            Some(Ok(lent)) => lent,
+            Some(Err(error)) => return call.answer(Err(error.particular().not_sent())),
+            None => return,
+        };
+        call.note_left(is_late);
+        let connection = RedisConnection::of_user(&lent);
+        let settled = self.settle(&connection, &call).await;
+        let is_over = self.features().as_ref().is_some_and(Features::is_denied)
+            || connection.is_closed()
+            || settled.as_ref().is_err_and(|error| self.ends(error.kind()));
+        if is_over {
+            *self.features() = None;
+        }
+        call.answer(settled);
+        if is_over {
+            self.replace(lent).await;
+        }
+    }
+
     /// Whether a connection is over after an error of this kind: a reply may still come, or none is
     /// to be trusted, or the address may lead to another server.
     fn ends(&self, kind: BackendErrorKind) -> bool {
@@ -157,9 +134,9 @@ where
             call.given_up().await;
             sleep(GRACE).await;
         };
-        let late = async { drop(timeout(self.reply_limit, given_up).await) };
+        let late = async { drop(timeout(self.limits.reply, given_up).await) };
         unless(late, self.perform(connection, call)).await.unwrap_or_else(|| {
-            let text = format!("no reply within {:?}", self.reply_limit);
+            let text = format!("no reply within {:?}", self.limits.reply);
             Err(BackendError::new(BackendErrorKind::TimedOut, text))
         })
     }

@@ -13,12 +13,12 @@ use quorate_core::backend::{
 };
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::TokioRuntime;
-use quorate_protocol::{Connections, RedisNode, Settings, Value};
+use quorate_protocol::{RedisNode, Settings, Value};
 use tokio::time::sleep;
 
 use crate::fake::Fake;
 
-pub(crate) type Node = Arc<RedisNode<Connections<Fake>>>;
+pub(crate) type Node = Arc<RedisNode>;
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
