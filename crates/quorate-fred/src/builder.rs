@@ -50,7 +50,6 @@ pub fn builder() -> Builder {
 #[must_use = "a builder makes no nodes until `connect` or `build`"]
 pub struct Builder {
     settings: Settings<FredDial>,
-    credentials: Option<CredentialSource>,
 }
 
 impl Builder {
@@ -105,7 +104,7 @@ impl Builder {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.credentials = Some(CredentialSource::of_logins(ask));
+        self.settings.credentials = Some(CredentialSource::of_logins(ask));
         self
     }
 
@@ -191,8 +190,8 @@ impl Builder {
         &self,
         addresses: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Vec<FredNode>, ConnectError> {
-        let nodes = addresses.into_iter();
-        nodes.map(|address| Ok(self.node(FredDial::at(address.as_ref())?))).collect()
+        let node = |dial| FredNode::new(dial, &self.settings);
+        addresses.into_iter().map(|address| FredDial::at(address.as_ref()).map(node)).collect()
     }
 
     /// Makes the node of a configuration of fred. See [`FredDial::new`].
@@ -201,14 +200,6 @@ impl Builder {
     ///
     /// As those of [`FredDial::new`].
     pub fn build(&self, config: Config) -> Result<FredNode, ConnectError> {
-        Ok(self.node(FredDial::new(config)?))
-    }
-
-    fn node(&self, dial: FredDial) -> FredNode {
-        let dial = match &self.credentials {
-            Some(source) => dial.with_credentials(source.clone()),
-            None => dial,
-        };
-        FredNode::new(dial, &self.settings)
+        Ok(FredNode::new(FredDial::new(config)?, &self.settings))
     }
 }

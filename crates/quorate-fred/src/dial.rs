@@ -11,7 +11,7 @@ use fred::types::config::{
     Blocking, Config, ConnectionConfig, Server, ServerConfig, TcpConfig, UnresponsiveConfig,
 };
 use quorate_core::BackendError;
-use quorate_protocol::{ConnectError, CredentialSource, Dial, Host, Push, lacks_resp3};
+use quorate_protocol::{ConnectError, Credentials, Dial, Host, Push, lacks_resp3};
 use socket2::TcpKeepalive;
 
 use crate::address::{lacks_password, name_of, parse};
@@ -22,7 +22,6 @@ use crate::connection::FredConnection;
 pub struct FredDial {
     name: String,
     config: Config,
-    credentials: Option<CredentialSource>,
 }
 
 impl FredDial {
@@ -32,8 +31,7 @@ impl FredDial {
     ///
     /// [`ConnectError`] names the address, without its password.
     pub fn at(address: &str) -> Result<Self, ConnectError> {
-        let config = parse(address)?;
-        Ok(Self { name: name_of(&config)?, config, credentials: None })
+        Self::new(parse(address)?)
     }
 
     /// The node of a configuration of fred: for TLS settings, say, or a credential provider.
@@ -51,44 +49,13 @@ impl FredDial {
         if lacks_password(&config) {
             return Err(ConnectError::no_password(&name));
         }
-        Ok(Self { name, config, credentials: None })
+        Ok(Self { name, config })
     }
 
     /// What errors and events call the node: its address without secrets.
     #[must_use]
     pub fn node_name(&self) -> &str {
         &self.name
-    }
-
-    /// Asks `source` for the login of each new connection. That of the configuration is not used.
-    #[must_use]
-    pub fn with_credentials(self, source: CredentialSource) -> Self {
-        Self { credentials: Some(source), ..self }
-    }
-
-    /// The configuration with the login of a new connection.
-    async fn config(&self) -> Result<Config, BackendError> {
-        let mut config = self.config.clone();
-        if let Some(source) = &self.credentials {
-            let login = source.ask(&self.name).await?;
-            config.username = login.user().map(str::to_owned);
-            config.password = Some(login.password().to_owned());
-        }
-        Ok(config)
-    }
-
-    /// A connection to the first address of the host where that works.
-    async fn connect_to(
-        config: Config,
-        limit: Duration,
-        push: Arc<impl Fn(Push) + Send + Sync + 'static>,
-    ) -> Result<FredConnection, BackendError> {
-        let ServerConfig::Centralized { server } = &config.server else {
-            return Self::open_either(config, push).await;
-        };
-        let host = Host::new(&server.host, server.port, config.uses_tls());
-        let open = |address| Self::open_either(at(&config, server, address), Arc::clone(&push));
-        host.connect(limit, open).await
     }
 
     /// A connection over RESP3, or over RESP2 where the server has no other.
@@ -139,10 +106,21 @@ impl Dial for FredDial {
 
     async fn connect(
         &self,
+        login: Option<&Credentials>,
         limit: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<FredConnection, BackendError> {
-        Self::connect_to(self.config().await?, limit, Arc::new(push)).await
+        let (mut config, push) = (self.config.clone(), Arc::new(push));
+        if let Some(login) = login {
+            config.username = login.user().map(str::to_owned);
+            config.password = Some(login.password().to_owned());
+        }
+        let ServerConfig::Centralized { server } = &config.server else {
+            return Self::open_either(config, push).await;
+        };
+        let host = Host::new(&server.host, server.port, config.uses_tls());
+        let open = |address| Self::open_either(at(&config, server, address), Arc::clone(&push));
+        host.connect(limit, open).await
     }
 }
 

@@ -9,6 +9,7 @@ use quorate_core::{BackendError, BackendErrorKind};
 use tokio::time::timeout;
 
 use crate::command::Command;
+use crate::credentials::Credentials;
 use crate::value::{Push, Value, no_reply, read};
 
 /// How long no reply has come when [`Dial::has_moved`] is asked, and between two questions.
@@ -35,9 +36,9 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// Makes a connection, once: a failure is reported and not retried here. It may take `limit`,
     /// of which each address of a host name has its part.
     ///
-    /// It selects the database, logs in, and uses RESP3 where the server has it. `push` is called
-    /// with each invalidation message and at the end of the connection. On RESP2 it is never
-    /// called, and nothing can be watched.
+    /// It selects the database, logs in, and uses RESP3 where the server has it. `login` takes the
+    /// place of the login that the dial has. `push` is called with each invalidation message and at
+    /// the end of the connection. On RESP2 it is never called, and nothing can be watched.
     ///
     /// # Errors
     ///
@@ -49,6 +50,7 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// Dropping the future ends the attempt.
     fn connect(
         &self,
+        login: Option<&Credentials>,
         limit: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> impl Future<Output = Result<Self::Connection, BackendError>> + Send;

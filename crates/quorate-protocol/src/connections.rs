@@ -20,7 +20,7 @@ pub(crate) struct Connections<D: Dial> {
 
 impl<D: Dial> Connections<D> {
     pub(crate) fn new(dial: D, settings: &Settings<D>) -> Self {
-        let way = Arc::new(Way::new(dial, settings.again.clone()));
+        let way = Arc::new(Way::new(dial, settings));
         let batcher = |purpose| Batcher::new(Arc::clone(&way), purpose, settings);
         Self { commands: batcher(Purpose::Commands), watches: batcher(Purpose::Watches) }
     }

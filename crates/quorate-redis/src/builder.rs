@@ -99,7 +99,6 @@ pub fn builder() -> Builder {
 #[must_use = "a builder makes no nodes until `connect` or `sentinel`"]
 pub struct Builder {
     settings: Settings<RedisDial>,
-    credentials: Option<CredentialSource>,
     #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
     certificates: Option<TlsCertificates>,
 }
@@ -154,7 +153,7 @@ impl Builder {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.credentials = Some(CredentialSource::of_logins(ask));
+        self.settings.credentials = Some(CredentialSource::of_logins(ask));
         self
     }
 
@@ -251,8 +250,10 @@ impl Builder {
         &self,
         addresses: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<Vec<RedisNode>, ConnectError> {
-        let set_up = |address: _| self.set_up(IntoDial::into_dial(address)?);
-        let dials = addresses.into_iter().map(set_up).collect::<Result<Vec<_>, _>>()?;
+        let dials = addresses.into_iter().map(IntoDial::into_dial);
+        #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+        let dials = dials.map(|dial| self.certified(dial?));
+        let dials = dials.collect::<Result<Vec<_>, _>>()?;
         let mut settings = self.settings.clone();
         settings.limits = settings.limits.of_nodes(dials.len());
         Ok(dials.into_iter().map(|dial| RedisNode::new(dial, &settings)).collect())
@@ -269,18 +270,17 @@ impl Builder {
         primary: impl AsRef<str>,
         sentinels: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<RedisNode, ConnectError> {
-        let dial = self.set_up(RedisDial::sentinel(primary, sentinels)?)?;
+        let dial = RedisDial::sentinel(primary, sentinels)?;
+        #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+        let dial = self.certified(dial)?;
         Ok(RedisNode::new(dial, &self.settings))
     }
 
-    fn set_up(&self, mut dial: RedisDial) -> Result<RedisDial, ConnectError> {
-        if let Some(source) = &self.credentials {
-            dial = dial.with_credentials(source.clone());
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    fn certified(&self, dial: RedisDial) -> Result<RedisDial, ConnectError> {
+        match &self.certificates {
+            Some(certificates) => dial.with_certificates(certificates),
+            None => Ok(dial),
         }
-        #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-        if let Some(certificates) = &self.certificates {
-            dial = dial.with_certificates(certificates)?;
-        }
-        Ok(dial)
     }
 }

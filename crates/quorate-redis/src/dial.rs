@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{ConnectError, CredentialSource, Dial, Push, within};
+use quorate_protocol::{ConnectError, Credentials, Dial, Push, within};
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use redis::TlsCertificates;
 use redis::{Client, ConnectionInfo};
@@ -112,13 +112,6 @@ impl RedisDial {
         &self.server.name
     }
 
-    /// Asks `source` for the login of each new connection. That of the address is not used.
-    #[must_use]
-    pub fn with_credentials(mut self, source: CredentialSource) -> Self {
-        self.server.credentials = Some(source);
-        self
-    }
-
     /// Uses these certificates for TLS: to the server, or the servers of the group and its
     /// sentinels.
     ///
@@ -134,7 +127,7 @@ impl RedisDial {
         Ok(self)
     }
 
-    /// Makes a connection to the primary of a group.
+    /// Makes a connection to the primary of a group, with these settings but for the address.
     ///
     /// It leads to the first address that a sentinel names, and whose server says that
     /// it is a primary. Other answers are not awaited: a silent sentinel costs no time. So it can
@@ -142,10 +135,10 @@ impl RedisDial {
     async fn open(
         &self,
         group: &Group,
+        info: ConnectionInfo,
         limit: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
-        let info = self.server.info().await?;
         let push = Arc::new(push);
         let mut failures = Vec::new();
         let mut answers = group.primaries(limit);
@@ -199,12 +192,14 @@ impl Dial for RedisDial {
 
     async fn connect(
         &self,
+        login: Option<&Credentials>,
         limit: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<RedisConnection, BackendError> {
+        let info = self.server.info(login);
         match &self.group {
-            Some(group) => self.open(group, limit, push).await,
-            None => self.server.open(self.server.info().await?, limit, push).await,
+            Some(group) => self.open(group, info, limit, push).await,
+            None => self.server.open(info, limit, push).await,
         }
     }
 

@@ -114,7 +114,7 @@ impl Group {
     }
 
     async fn ask(&self, sentinel: &Server, limit: Duration) -> Result<(String, u16), BackendError> {
-        let connection = sentinel.open(sentinel.info().await?, limit, drop).await?;
+        let connection = sentinel.open(sentinel.info(None), limit, drop).await?;
         let command = Packed::new("SENTINEL");
         let command = command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let nonsense = || BackendError::new(BackendErrorKind::Protocol, "the reply is no address");

@@ -8,9 +8,7 @@ use std::time::Duration;
 use std::{fmt, iter};
 
 use quorate_core::BackendError;
-use quorate_protocol::{
-    Command as _, ConnectError, Connection as _, CredentialSource, Credentials, Host, Push,
-};
+use quorate_protocol::{Command as _, ConnectError, Connection as _, Credentials, Host, Push};
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use redis::TlsCertificates;
 use redis::io::AsyncDNSResolver;
@@ -31,7 +29,6 @@ pub(crate) struct Server {
     /// Without the database.
     info: ConnectionInfo,
     database: i64,
-    pub(crate) credentials: Option<CredentialSource>,
 }
 
 impl Server {
@@ -43,7 +40,7 @@ impl Server {
         }
         let (database, tcp, login) = (login.db(), tcp_of(info.tcp_settings()), login_of(login));
         let info = info.set_tcp_settings(tcp).set_redis_settings(login);
-        Ok(Self { name, info, database, credentials: None })
+        Ok(Self { name, info, database })
     }
 
     /// Uses these certificates, if the server is reached over TLS.
@@ -59,12 +56,12 @@ impl Server {
         Ok(())
     }
 
-    /// The settings of one connection.
-    pub(crate) async fn info(&self) -> Result<ConnectionInfo, BackendError> {
-        let Some(source) = &self.credentials else { return Ok(self.info.clone()) };
-        let login = source.ask(&self.name).await?;
-        let login = logged_in(self.info.redis_settings(), &login);
-        Ok(self.info.clone().set_redis_settings(login))
+    /// The settings of one connection, with this login if it is given.
+    pub(crate) fn info(&self, login: Option<&Credentials>) -> ConnectionInfo {
+        let info = self.info.clone();
+        let Some(login) = login else { return info };
+        let login = logged_in(info.redis_settings(), login);
+        info.set_redis_settings(login)
     }
 
     /// Makes one connection with these settings: to the first address of the host where that works,

@@ -11,11 +11,12 @@ use quorate_core::telemetry::runtime_ended;
 use quorate_core::{BackendError, BackendErrorKind};
 
 use crate::connection::{Dial, within};
-use crate::credentials::Source;
+use crate::credentials::{CredentialSource, Source};
 use crate::features::Features;
 use crate::group::NodeGroup;
 use crate::handshake::Purpose;
 use crate::tracking::Tracking;
+use crate::value::Push;
 
 use super::queue::Queue;
 
@@ -58,6 +59,8 @@ pub struct Settings<D> {
     pub runtime: Option<TokioRuntime>,
     /// The group of clients that must have the same nodes.
     pub group: Option<NodeGroup>,
+    /// What is asked for the login of each new connection, in place of the one that the dial has.
+    pub credentials: Option<CredentialSource>,
     /// What is asked how to connect from now on, when a node has refused the login or a
     /// certificate. The connect is tried once more with what it returns.
     pub again: Option<Source<Option<D>>>,
@@ -65,7 +68,8 @@ pub struct Settings<D> {
 
 impl<D> Default for Settings<D> {
     fn default() -> Self {
-        Self { limits: Limits::default(), runtime: None, group: None, again: None }
+        let limits = Limits::default();
+        Self { limits, runtime: None, group: None, credentials: None, again: None }
     }
 }
 
@@ -74,16 +78,32 @@ pub(crate) struct Way<D> {
     /// What errors and events call the node.
     pub(crate) name: String,
     dial: Mutex<Arc<D>>,
+    credentials: Option<CredentialSource>,
     again: Option<Source<Option<D>>>,
 }
 
 impl<D: Dial> Way<D> {
-    pub(crate) fn new(dial: D, again: Option<Source<Option<D>>>) -> Self {
-        Self { name: dial.name().into_owned(), dial: Mutex::new(Arc::new(dial)), again }
+    pub(crate) fn new(dial: D, settings: &Settings<D>) -> Self {
+        let (name, dial) = (dial.name().into_owned(), Mutex::new(Arc::new(dial)));
+        let (credentials, again) = (settings.credentials.clone(), settings.again.clone());
+        Self { name, dial, credentials, again }
     }
 
     pub(super) fn dial(&self) -> Arc<D> {
         Arc::clone(&self.dial.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes a connection, with the login that is asked for.
+    async fn connect(
+        &self,
+        limit: Duration,
+        push: impl Fn(Push) + Send + Sync + 'static,
+    ) -> Result<D::Connection, BackendError> {
+        let login = match &self.credentials {
+            Some(source) => Some(source.ask(&self.name).await?),
+            None => None,
+        };
+        self.dial().connect(login.as_ref(), limit, push).await
     }
 
     /// Asks how to connect from now on. Whether anything is known.
@@ -134,9 +154,9 @@ impl<D: Dial> Shared<D> {
     pub(super) async fn connect(&self) -> Result<(D::Connection, Features), BackendError> {
         let connect = || async {
             let tracking = Arc::clone(&self.tracking);
-            let (dial, limit) = (self.way.dial(), self.limits.connect);
-            let connection = dial.connect(limit, move |push| tracking.receive(&push));
-            let connection = connection.await.map_err(BackendError::particular)?;
+            let push = move |push| tracking.receive(&push);
+            let connection = self.way.connect(self.limits.connect, push).await;
+            let connection = connection.map_err(BackendError::particular)?;
             let features = self.purpose.handshake(&connection, self.group.as_ref()).await?;
             self.has_connected.store(true, Ordering::Relaxed);
             Ok((connection, features))

@@ -99,7 +99,7 @@ async fn c6_a_refusal_counts_though_its_holder_is_never_read() {
     assert_eq!(vote(call.await).unwrap(), Vote::Refused);
     // The same on a connection of a pool.
     let (fake, _) = old_server();
-    let connection = fake.connect(Duration::MAX, drop).await.unwrap();
+    let connection = fake.connect(None, Duration::MAX, drop).await.unwrap();
     let mut features = handshake(&connection).await.unwrap();
     fake.hold(true);
     let call =

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Connection, Dial, Parts, Push, Value};
+use quorate_protocol::{Connection, Credentials, Dial, Parts, Push, Value};
 use tokio::sync::oneshot;
 
 type Script = Option<Box<dyn FnMut(&[String]) -> Option<Value> + Send>>;
@@ -204,6 +204,7 @@ impl Dial for Fake {
 
     async fn connect(
         &self,
+        _: Option<&Credentials>,
         _: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<FakeConnection, BackendError> {

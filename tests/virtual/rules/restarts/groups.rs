@@ -11,7 +11,9 @@ use std::time::Duration;
 use quorate::runtime::TokioRuntime;
 use quorate_core::{BackendError, BackendErrorKind, LockError, LockGuard, LockManager};
 use quorate_memory::{MemoryNode, Value};
-use quorate_protocol::{Connection, Dial, NodeGroup, Parts, Push, RedisNode, Settings};
+use quorate_protocol::{
+    Connection, Credentials, Dial, NodeGroup, Parts, Push, RedisNode, Settings,
+};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -154,6 +156,7 @@ impl Dial for Server {
 
     async fn connect(
         &self,
+        _: Option<&Credentials>,
         _: Duration,
         _: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<Connected, BackendError> {
