@@ -10,7 +10,7 @@ use quorate_core::backend::Capabilities;
 use crate::client::SimClient;
 use crate::fault::Fault;
 use crate::observer::Observed;
-use crate::rule::Rule;
+use crate::rule::{Operation, Rule};
 use crate::store::{Store, Value};
 
 mod backend;
@@ -174,9 +174,8 @@ impl MemoryNode {
         let mut state = self.process.lock();
         state.store.clear();
         state.observe(Observed::LostData);
-        let watches = state.watches.take_all();
-        let leases = state.watches.take_leases(|_, _| true);
-        self.process.push(state, watches, leases);
+        let watches = state.watches.take(|_| true);
+        self.process.push(state, watches);
     }
 
     /// Keeps a copy of the data, as a background save does.
@@ -201,17 +200,16 @@ impl MemoryNode {
         state.store = state.snapshot.clone();
         state.promotion = format!("{}:1", new_id(&*self.process.runtime)).into();
         state.observe(Observed::LostData);
-        let watches = state.watches.take_all();
-        let leases = state.watches.take_leases(|_, _| true);
-        self.process.push(state, watches, leases);
+        let watches = state.watches.take(|_| true);
+        self.process.push(state, watches);
     }
 
     /// Pushes to each lease that is registered, though nothing has changed: as a server with a full
     /// tracking table does.
     pub fn push_for_nothing(&self) {
         let mut state = self.process.lock();
-        let leases = state.watches.take_leases(|_, _| true);
-        self.process.push(state, Vec::new(), leases);
+        let leases = state.watches.take(|watch| watch.operation == Operation::Look);
+        self.process.push(state, leases);
     }
 
     /// Adds a rule for the messages to and from this node.

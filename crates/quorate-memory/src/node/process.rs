@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{AbortRegistration, Abortable, select};
+use futures_util::future::{AbortHandle, AbortRegistration, Abortable, select};
 use quorate_core::backend::{self, Call, CallReply, CallResult, Mode, Push, ask};
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
 
 use super::lane::Lane;
 use super::message::{Answer, Connection, Origin, Request};
-use super::watches::{Tracked, Watch, Watches};
+use super::watches::{Watch, Watches};
 use crate::client::SimClient;
 use crate::clock::Clock;
 use crate::fault::Fault;
@@ -97,11 +97,10 @@ impl Process {
         }
         state.fault = fault;
         if stops {
-            let watches = state.watches.take_all();
-            // With the connection, its tracked keys are forgotten.
-            let leases = state.watches.take_leases(|_, _| true);
-            self.push(state, watches, Vec::new());
-            leases.into_iter().for_each(|one| one.push.end());
+            let mut watches = state.watches.take(|_| true);
+            // The end of a connection tells a lease nothing.
+            watches.retain(|watch| watch.operation == Operation::Watch);
+            self.push(state, watches);
         } else {
             self.push_changes(state, None);
         }
@@ -215,28 +214,29 @@ impl Process {
         for claim in state.store.take_grants() {
             state.observe(Observed::Set(&claim));
         }
-        let watch = match (call.operation(), &result) {
-            (backend::Operation::Watch { key, entry }, Ok(CallReply::Watched(is_held))) => {
-                let key = keys::watched(key, entry.as_ref());
-                let (id, pushed) = state.watches.add(key.clone(), origin.id());
-                let end = is_held.then_some(key);
-                Some(Arc::clone(self).watch(id, end, pushed, call.push()))
+        let (operation, keys) = match call.operation() {
+            backend::Operation::Watch { key, entry } if result.is_ok() => {
+                (Operation::Watch, vec![keys::watched(key, entry.as_ref())])
             }
-            _ => None,
+            backend::Operation::Look(claim) | backend::Operation::Extend(claim, _)
+                if claim.mode() == Mode::Exclusive && origin.pushes =>
+            {
+                let keys = claim.keys().iter().map(|key| key.as_bytes().to_vec());
+                (Operation::Look, keys.collect())
+            }
+            _ => (Operation::Watch, Vec::new()),
         };
-        if let backend::Operation::Look(claim) | backend::Operation::Extend(claim, _) =
-            call.operation()
-            && claim.mode() == Mode::Exclusive
-            && origin.pushes
-        {
-            for key in claim.keys() {
-                state.watches.track(key.as_bytes(), origin.client.as_ref(), call);
+        let mut watches = Vec::new();
+        for key in keys {
+            if let Some((id, pushed)) = state.watches.add(&key, operation, origin.id(), call) {
+                let end = matches!(result, Ok(CallReply::Watched(true))).then_some(key);
+                watches.push(Arc::clone(self).watch(id, end, pushed, call.push()));
             }
         }
         // As with `NOLOOP`. But a revoker notifies the leases of its own connection itself.
         let is_revoke = matches!(call.operation(), backend::Operation::Revoke { .. });
         self.push_changes(state, (!is_revoke).then(|| origin.id()));
-        if let Some(watch) = watch {
+        for watch in watches {
             // A client that is paused or killed notices no push.
             match &origin.client {
                 Some(client) => client.spawn(Box::pin(watch)),
@@ -264,8 +264,7 @@ impl Process {
         };
         let pushed = pin!(Abortable::new(expiry, pushed));
         select(pushed, pin!(push.given_up())).await;
-        let ended = self.lock().watches.remove(id);
-        drop(ended);
+        self.lock().watches.remove(id);
     }
 
     /// Waits until `key` has expired, and pushes that.
@@ -300,37 +299,21 @@ impl Process {
             return;
         }
         let changes = state.store.take_changes();
-        let watches = state.watches.take(&changes);
-        let is_told = |key: &[u8], client| {
-            writer != Some(client) && changes.iter().any(|changed| changed == key)
-        };
-        let leases = state.watches.take_leases(is_told);
-        self.push(state, watches, leases);
+        let watches = state.watches.take(|watch| {
+            let is_told = watch.operation == Operation::Watch || writer != Some(watch.client);
+            is_told && changes.contains(&watch.key)
+        });
+        self.push(state, watches);
     }
 
     /// Pushes to these. Each push is a message of its own, under the rules of this moment.
-    pub(super) fn push(
-        &self,
-        state: MutexGuard<'_, State>,
-        watches: Vec<Watch>,
-        leases: Vec<Tracked>,
-    ) {
-        let journey = |watch: Watch| (self.journey(&state, Operation::Watch, watch.client), watch);
-        let pushes: Vec<(Journey, Watch)> = watches.into_iter().map(journey).collect();
-        let told = |one: Tracked| {
-            let client = one.client.as_ref().map(SimClient::id);
-            (self.journey(&state, Operation::Look, client), one)
-        };
-        let told: Vec<(Journey, Tracked)> = leases.into_iter().map(told).collect();
+    pub(super) fn push(&self, state: MutexGuard<'_, State>, watches: Vec<Watch>) {
+        let journey =
+            |watch: Watch| (self.journey(&state, watch.operation, watch.client), watch.push);
+        let pushes: Vec<(Journey, AbortHandle)> = watches.into_iter().map(journey).collect();
         drop(state);
-        for (journey, Tracked { client, push, .. }) in told {
-            match journey.loses_reply {
-                true => push.end(),
-                false => self.after(journey.reply, move || handle_by(client, move || drop(push))),
-            }
-        }
-        for (journey, watch) in pushes.into_iter().filter(|(journey, _)| !journey.loses_reply) {
-            self.after(journey.reply, move || watch.push.abort());
+        for (journey, push) in pushes.into_iter().filter(|(journey, _)| !journey.loses_reply) {
+            self.after(journey.reply, move || push.abort());
         }
     }
 
