@@ -33,10 +33,8 @@ pub(crate) fn exchange(client: &Client, command: Parts) -> BoxFuture<'_, Result<
             .map(of_typed)
             .boxed();
     }
-    match parts[..] {
-        [b"GET", key] => return client.get(buffer.slice_ref(key)).map(of_typed).boxed(),
-        [b"EXISTS", key] => return client.exists(buffer.slice_ref(key)).map(of_typed).boxed(),
-        _ => {}
+    if let [b"GET", key] = parts[..] {
+        return client.get(buffer.slice_ref(key)).map(of_typed).boxed();
     }
     let [name, arguments @ ..] = &parts[..] else { return ready(Ok(Value::Nil)).boxed() };
     let name = Str::from_inner(buffer.slice_ref(name)).unwrap_or_default();

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use quorate_core::backend::{self, Call};
@@ -14,11 +13,7 @@ use crate::value::Push;
 
 /// The watched keys of one connection, with what notifies each waiter.
 #[derive(Debug, Default)]
-pub(crate) struct Tracking {
-    watches: Mutex<Watches>,
-    /// Something was received since the last look.
-    has_received: AtomicBool,
-}
+pub(crate) struct Tracking(Mutex<Watches>);
 
 #[derive(Debug, Default)]
 struct Watches {
@@ -42,12 +37,6 @@ impl Tracking {
             drop(watches);
             self.purge();
         }
-    }
-
-    /// Takes what the server pushed.
-    pub(crate) fn receive(&self, push: &Push) {
-        self.has_received.store(true, Ordering::Relaxed);
-        self.handle_push(push);
     }
 
     /// Notifies the watches that a message is about.
@@ -74,11 +63,6 @@ impl Tracking {
         std::mem::take(&mut self.lock().pushes)
     }
 
-    /// Whether anything was received since the last call.
-    pub(crate) fn take_has_received(&self) -> bool {
-        self.has_received.swap(false, Ordering::Relaxed)
-    }
-
     /// Forgets watches that were given up. Returns whether any is left.
     pub(crate) fn purge(&self) -> bool {
         let mut watches = self.lock();
@@ -94,7 +78,7 @@ impl Tracking {
     }
 
     fn lock(&self) -> MutexGuard<'_, Watches> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

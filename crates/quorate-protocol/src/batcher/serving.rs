@@ -379,9 +379,6 @@ impl<D: Dial> Serving<'_, D> {
     fn handle_timeout(&mut self, now: Instant) -> Option<Result<(), BackendError>> {
         let shared = self.shared;
         shared.queue.sweep();
-        if shared.tracking.take_has_received() {
-            self.active_at = now;
-        }
         if !self.in_flight.is_empty() && now >= self.active_at + shared.limits.reply {
             return Some(self.end());
         }

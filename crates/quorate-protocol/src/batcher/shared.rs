@@ -154,7 +154,7 @@ impl<D: Dial> Shared<D> {
     pub(super) async fn connect(&self) -> Result<(D::Connection, Features), BackendError> {
         let connect = || async {
             let tracking = Arc::clone(&self.tracking);
-            let push = move |push| tracking.receive(&push);
+            let push = move |push| tracking.handle_push(&push);
             let connection = self.way.connect(self.limits.connect, push).await;
             let connection = connection.map_err(BackendError::particular)?;
             let features = self.purpose.handshake(&connection, self.group.as_ref()).await?;

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use quorate_core::backend::{CallReply, CallResult, Operation, Vote};
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Dial as _, Push, SILENT, Value, exchange, handshake};
+use quorate_protocol::{Dial as _, SILENT, Value, exchange, handshake};
 use tokio::time::{Instant, sleep};
 
 use crate::calls::{
@@ -263,18 +263,4 @@ async fn a_silent_connection_is_over_once_its_address_leads_to_another_server() 
     fake.hold(false);
     begin(&node, acquire("next")).await.unwrap();
     assert_eq!(fake.connects(), 2);
-}
-
-/// What a server pushes comes over the connection that a reply is awaited on.
-#[tokio::test(start_paused = true)]
-async fn a_connection_on_which_pushes_come_is_not_over() {
-    let (fake, node) = held();
-    let call = begin(&node, acquire("k"));
-    for _ in 0..4 {
-        sleep(REPLY_LIMIT / 2).await;
-        fake.push(Push::AllKeys);
-    }
-    fake.settle();
-    assert_eq!(vote(call.await).unwrap(), Vote::Granted);
-    assert_eq!(fake.connects(), 1);
 }
