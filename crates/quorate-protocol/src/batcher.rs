@@ -41,11 +41,9 @@ mod serving;
 mod shared;
 mod sharing;
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use quorate_core::backend::{Call, NotSent};
@@ -55,69 +53,33 @@ use tokio::task::unconstrained;
 use tokio::time::sleep;
 
 use crate::connection::Dial;
-use crate::handshake::Purpose;
 use crate::value::Push;
 
 use self::serving::Serving;
-use self::shared::Shared;
 
-pub(crate) use self::shared::Way;
+pub(crate) use self::shared::{Batcher, Way};
 pub use self::shared::{Limits, Settings};
 
-/// Carries calls over one connection at a time, in order, and connects again when it has ended.
-///
-/// The connection ends when the batcher is dropped.
-pub(crate) struct Batcher<D: Dial> {
-    shared: Arc<Shared<D>>,
-}
-
 impl<D: Dial> Batcher<D> {
-    /// A batcher without a connection: the first call makes one.
-    pub(crate) fn new(way: Arc<Way<D>>, purpose: Purpose, settings: &Settings<D>) -> Self {
-        let limits = settings.limits;
-        let limits = Limits { reply: limits.reply.min(FAR), ..limits };
-        let (runtime, group) = (settings.runtime.clone(), settings.group.clone());
-        let runtime = runtime.unwrap_or_default();
-        let (tracking, queue, has_connected) = Default::default();
-        let shared =
-            Shared { way, runtime, purpose, limits, group, tracking, queue, has_connected };
-        Self { shared: Arc::new(shared) }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.shared.way.name
-    }
-
-    pub(crate) fn connect_limit(&self) -> Duration {
-        self.shared.limits.connect
-    }
-
     /// Queues a call.
-    pub(crate) fn begin(&self, call: Call) -> Result<(), NotSent> {
-        if !self.shared.queue.push(call)? {
-            let running = Running(Arc::clone(&self.shared));
+    pub(crate) fn begin(self: &Arc<Self>, call: Call) -> Result<(), NotSent> {
+        if !self.queue.push(call)? {
+            let running = Running(Arc::clone(self));
             // Where there is no runtime, the task is dropped at once and refuses what is queued. A
             // task that had spent its budget would be stopped before the hand-over.
-            self.shared.runtime.spawn(Box::pin(unconstrained(run(running))));
+            self.way.runtime.spawn(Box::pin(unconstrained(run(running))));
         }
         Ok(())
     }
-}
 
-impl<D: Dial> Drop for Batcher<D> {
-    fn drop(&mut self) {
-        self.shared.queue.abandon();
-    }
-}
-
-impl<D: Dial> fmt::Debug for Batcher<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batcher").field("name", &self.name()).finish_non_exhaustive()
+    /// Ends the connection: no call is begun any more.
+    pub(crate) fn end(&self) {
+        self.queue.abandon();
     }
 }
 
 /// Lives as long as the task, and answers what is queued if the task is dropped with its runtime.
-struct Running<D: Dial>(Arc<Shared<D>>);
+struct Running<D: Dial>(Arc<Batcher<D>>);
 
 impl<D: Dial> Drop for Running<D> {
     fn drop(&mut self) {
@@ -143,7 +105,7 @@ async fn run<D: Dial>(running: Running<D>) {
 }
 
 /// Serves one connection until it has ended.
-async fn connect_and_serve<D: Dial>(shared: &Shared<D>) -> Result<(), BackendError> {
+async fn connect_and_serve<D: Dial>(shared: &Batcher<D>) -> Result<(), BackendError> {
     let (connection, features) =
         match select(pin!(shared.connect()), pin!(shared.has_work(false))).await {
             Either::Left((connected, _)) => connected?,
@@ -157,6 +119,3 @@ async fn connect_and_serve<D: Dial>(shared: &Shared<D>) -> Result<(), BackendErr
     shared.tracking.handle_push(&Push::ConnectionLost);
     served
 }
-
-/// Longer than any connection lives.
-const FAR: Duration = Duration::from_secs(365 * 86_400);

@@ -20,7 +20,7 @@ pub const SILENT: Duration = Duration::from_millis(500);
 pub const LEAST_LIFE: Duration = Duration::from_secs(1);
 
 /// Makes one connection, and the next one after it has ended.
-pub trait Dial: fmt::Debug + Send + Sync + 'static {
+pub trait Dial: Clone + fmt::Debug + Send + Sync + 'static {
     /// A connection of this client.
     type Connection: Connection;
 

@@ -1,6 +1,7 @@
 //! The connections of one node: one for commands and, from the first wait on, one for watches.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,23 +13,37 @@ use crate::connection::Dial;
 use crate::handshake::Purpose;
 
 /// Carries calls over connections that one client makes, in order. They end when it is dropped.
-#[derive(Debug)]
 pub(crate) struct Connections<D: Dial> {
-    commands: Batcher<D>,
-    watches: Batcher<D>,
+    way: Arc<Way<D>>,
+    commands: Arc<Batcher<D>>,
+    watches: Arc<Batcher<D>>,
 }
 
 impl<D: Dial> Connections<D> {
     pub(crate) fn new(dial: D, settings: &Settings<D>) -> Self {
         let way = Arc::new(Way::new(dial, settings));
-        let batcher = |purpose| Batcher::new(Arc::clone(&way), purpose, settings);
-        Self { commands: batcher(Purpose::Commands), watches: batcher(Purpose::Watches) }
+        let batcher = |purpose| Arc::new(Batcher::new(Arc::clone(&way), purpose));
+        let (commands, watches) = (batcher(Purpose::Commands), batcher(Purpose::Watches));
+        Self { way, commands, watches }
+    }
+}
+
+impl<D: Dial> Drop for Connections<D> {
+    fn drop(&mut self) {
+        self.commands.end();
+        self.watches.end();
+    }
+}
+
+impl<D: Dial> fmt::Debug for Connections<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").field("name", &self.way.name).finish_non_exhaustive()
     }
 }
 
 impl<D: Dial> Carrier for Connections<D> {
     fn name(&self) -> Cow<'_, str> {
-        Cow::Borrowed(self.commands.name())
+        Cow::Borrowed(&self.way.name)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -36,7 +51,7 @@ impl<D: Dial> Carrier for Connections<D> {
     }
 
     fn connect_limit(&self) -> Duration {
-        self.commands.connect_limit()
+        self.way.settings.limits.connect
     }
 
     fn begin(self: Arc<Self>, call: Call) -> Result<(), NotSent> {

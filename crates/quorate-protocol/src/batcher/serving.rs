@@ -11,7 +11,7 @@ use quorate_core::backend::{Call, CallResult, ListTask, Operation};
 use quorate_core::{BackendError, BackendErrorKind};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::shared::Shared;
+use super::shared::Batcher;
 use super::sharing::Sharing;
 use crate::connection::{Connection, Dial, LEAST_LIFE, SILENT};
 use crate::features::Features;
@@ -27,7 +27,7 @@ type Answers = Vec<Result<Value, BackendError>>;
 
 /// One connection, until it has ended.
 pub(super) struct Serving<'a, D: Dial> {
-    shared: &'a Shared<D>,
+    shared: &'a Batcher<D>,
     connection: &'a D::Connection,
     features: Features,
     /// Replies come in order, so only the oldest is polled.
@@ -74,7 +74,7 @@ struct Sent {
 
 impl<'a, D: Dial> Serving<'a, D> {
     pub(super) fn new(
-        shared: &'a Shared<D>,
+        shared: &'a Batcher<D>,
         connection: &'a D::Connection,
         features: Features,
     ) -> Self {
@@ -145,7 +145,7 @@ impl<'a, D: Dial> Serving<'a, D> {
 
     /// Hands the next pipeline to the client. Returns whether it is answered already.
     fn send(&mut self, context: &mut Context<'_>) -> bool {
-        let commands = self.shared.limits.commands;
+        let commands = self.shared.limits().commands;
         let again = self.again.len().min(commands);
         let taken = self.shared.queue.take(commands - again);
         let mut sent = Vec::with_capacity(again + taken.len());
@@ -155,7 +155,7 @@ impl<'a, D: Dial> Serving<'a, D> {
         }
         let loads = commands.len();
         let task = self.list_task(&taken);
-        if let Some(group) = &self.shared.group {
+        if let Some(group) = &self.shared.way.settings.group {
             let compares = self.features.compare_and_delete.is_some();
             commands.extend(group.commands(&task, compares));
         }
@@ -249,7 +249,7 @@ impl<'a, D: Dial> Serving<'a, D> {
         if answers.by_ref().take(loads).filter(refused).count() > 0 {
             self.features.scripts = self.features.scripts.clone().map(|_| By::Text);
         }
-        if let Some(group) = self.shared.group.as_ref().filter(|_| lists > 0) {
+        if let Some(group) = self.shared.way.settings.group.as_ref().filter(|_| lists > 0) {
             let answers = answers.by_ref().take(lists).collect();
             self.features.note_group(group, &self.shared.way.name, answers, &task);
         }
@@ -379,13 +379,13 @@ impl<D: Dial> Serving<'_, D> {
     fn handle_timeout(&mut self, now: Instant) -> Option<Result<(), BackendError>> {
         let shared = self.shared;
         shared.queue.sweep();
-        if !self.in_flight.is_empty() && now >= self.active_at + shared.limits.reply {
+        if !self.in_flight.is_empty() && now >= self.active_at + shared.limits().reply {
             return Some(self.end());
         }
         if self.asks_at().is_some_and(|at| now >= at) && self.moving.is_none() {
             self.asked_at = now;
             let (dial, connection) = (shared.way.dial(), self.connection);
-            let moved = async move { dial.has_moved(connection, shared.limits.connect).await };
+            let moved = async move { dial.has_moved(connection, shared.limits().connect).await };
             self.moving = Some(moved.boxed());
         }
         if shared.purpose == Purpose::Watches {
@@ -414,7 +414,7 @@ impl<D: Dial> Serving<'_, D> {
         if self.timer.is_some() {
             return;
         }
-        let limit = self.shared.limits.reply;
+        let limit = self.shared.limits().reply;
         let replied = (!self.in_flight.is_empty()).then(|| self.active_at + limit);
         let is_needed = replied.is_some() || self.shared.purpose == Purpose::Watches;
         let period = is_needed.then(|| Instant::now() + PERIOD);

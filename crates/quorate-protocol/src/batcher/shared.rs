@@ -1,4 +1,4 @@
-//! The queue of a batcher, and how its connections are made.
+//! What a batcher is made of, and how its connections are made.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,16 +77,18 @@ impl<D> Default for Settings<D> {
 pub(crate) struct Way<D> {
     /// What errors and events call the node.
     pub(crate) name: String,
+    pub(crate) settings: Settings<D>,
+    /// Where its connections live.
+    pub(super) runtime: TokioRuntime,
     dial: Mutex<Arc<D>>,
-    credentials: Option<CredentialSource>,
-    again: Option<Source<Option<D>>>,
 }
 
 impl<D: Dial> Way<D> {
     pub(crate) fn new(dial: D, settings: &Settings<D>) -> Self {
-        let (name, dial) = (dial.name().into_owned(), Mutex::new(Arc::new(dial)));
-        let (credentials, again) = (settings.credentials.clone(), settings.again.clone());
-        Self { name, dial, credentials, again }
+        let (name, mut settings) = (dial.name().into_owned(), settings.clone());
+        settings.limits.reply = settings.limits.reply.min(FAR);
+        let runtime = settings.runtime.clone().unwrap_or_default();
+        Self { name, settings, runtime, dial: Mutex::new(Arc::new(dial)) }
     }
 
     pub(super) fn dial(&self) -> Arc<D> {
@@ -99,7 +101,7 @@ impl<D: Dial> Way<D> {
         limit: Duration,
         push: impl Fn(Push) + Send + Sync + 'static,
     ) -> Result<D::Connection, BackendError> {
-        let login = match &self.credentials {
+        let login = match &self.settings.credentials {
             Some(source) => Some(source.ask(&self.name).await?),
             None => None,
         };
@@ -108,27 +110,35 @@ impl<D: Dial> Way<D> {
 
     /// Asks how to connect from now on. Whether anything is known.
     async fn ask_again(&self) -> bool {
-        let Some(again) = &self.again else { return false };
+        let Some(again) = &self.settings.again else { return false };
         let Some(dial) = again.ask(&self.name).await else { return false };
         *self.dial.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(dial);
         true
     }
 }
 
-/// What the handle of a batcher and its task share.
-pub(super) struct Shared<D> {
+/// One connection at a time, made again when it has ended. Shared with the task that carries the
+/// calls, which ends with [`Queue::abandon`].
+pub(crate) struct Batcher<D> {
     pub(super) way: Arc<Way<D>>,
-    pub(super) runtime: TokioRuntime,
     pub(super) purpose: Purpose,
-    pub(super) limits: Limits,
-    pub(super) group: Option<NodeGroup>,
     pub(super) tracking: Arc<Tracking>,
     pub(super) queue: Queue,
     /// A task has connected.
     pub(super) has_connected: AtomicBool,
 }
 
-impl<D: Dial> Shared<D> {
+impl<D: Dial> Batcher<D> {
+    /// A batcher without a connection: the first call makes one.
+    pub(crate) fn new(way: Arc<Way<D>>, purpose: Purpose) -> Self {
+        let (tracking, queue, has_connected) = Default::default();
+        Self { way, purpose, tracking, queue, has_connected }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.way.settings.limits
+    }
+
     /// Waits until something is queued, if that is awaited. `false` once the batcher is dropped.
     pub(super) async fn has_work(&self, awaits_calls: bool) -> bool {
         poll_fn(|context| {
@@ -155,9 +165,10 @@ impl<D: Dial> Shared<D> {
         let connect = || async {
             let tracking = Arc::clone(&self.tracking);
             let push = move |push| tracking.handle_push(&push);
-            let connection = self.way.connect(self.limits.connect, push).await;
+            let connection = self.way.connect(self.limits().connect, push).await;
             let connection = connection.map_err(BackendError::particular)?;
-            let features = self.purpose.handshake(&connection, self.group.as_ref()).await?;
+            let features =
+                self.purpose.handshake(&connection, self.way.settings.group.as_ref()).await?;
             self.has_connected.store(true, Ordering::Relaxed);
             Ok((connection, features))
         };
@@ -167,7 +178,7 @@ impl<D: Dial> Shared<D> {
                 outcome => outcome,
             }
         };
-        within(self.limits.connect, "connection", connecting).await
+        within(self.limits().connect, "connection", connecting).await
     }
 
     /// Half to all of the time for which `failures` in a row are waited out.
@@ -175,7 +186,7 @@ impl<D: Dial> Shared<D> {
         let whole = MAX_BACK_OFF.min(MIN_BACK_OFF.saturating_mul(1 << failures.min(16)));
         let mut random = [0];
         // Without randomness there is no lock, and it does not matter when to connect.
-        let _ = self.runtime.fill_random(&mut random);
+        let _ = self.way.runtime.fill_random(&mut random);
         whole.mul_f64(0.5 + f64::from(random[0]) / 510.0)
     }
 }
@@ -183,6 +194,9 @@ impl<D: Dial> Shared<D> {
 fn is_refusal(error: &BackendError) -> bool {
     matches!(error.kind(), BackendErrorKind::Auth | BackendErrorKind::Tls)
 }
+
+/// Longer than any connection lives.
+const FAR: Duration = Duration::from_secs(365 * 86_400);
 
 const MIN_BACK_OFF: Duration = Duration::from_millis(50);
 
