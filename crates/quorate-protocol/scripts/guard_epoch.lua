@@ -1,4 +1,4 @@
-local epoch, quarantine = KEYS[#KEYS - 1], KEYS[#KEYS]
+local guards, epoch, quarantine = 2, KEYS[#KEYS - 1], KEYS[#KEYS]
 local function info(section)
   local text = redis.pcall('INFO', section)
   if type(text) == 'string' then return text end

@@ -10,7 +10,6 @@
 //! so `EVAL` may follow.
 
 mod acquire;
-mod acquire_script;
 mod describe;
 mod fence;
 mod guard;
@@ -70,8 +69,9 @@ pub(crate) enum Step<C> {
 }
 
 /// Every script that an operation runs, for the handshake.
-pub(crate) static SCRIPTS: [&Script; 22] = [
+pub(crate) static SCRIPTS: [&Script; 21] = [
     &acquire::ACQUIRE,
+    &acquire::GUARDED,
     &RELEASE,
     &RELEASE_ASKING,
     &EXTEND,
@@ -82,11 +82,9 @@ pub(crate) static SCRIPTS: [&Script; 22] = [
     &inspect::INSPECT,
     &inspect::REVOKE,
     &describe::DESCRIBE,
-    &fence::ACQUIRE,
     &fence::RAISE,
     &fence::RELEASE,
     &fence::RELEASE_ASKING,
-    &guard::ACQUIRE,
     &shared::ACQUIRE,
     &shared::ACQUIRE_ASKING,
     &shared::EXTEND,
@@ -290,7 +288,7 @@ fn script<C: Command>(operation: &Operation, by: By, features: &Features) -> Ste
         {
             return not_sent(&BackendError::unsupported("readers have no numbers"));
         }
-        Operation::Acquire(claim, options) => acquire_script::command(by, claim, options, &asked),
+        Operation::Acquire(claim, options) => acquire::scripted(by, claim, options, &asked),
         Operation::Extend(claim, _) => {
             let script = match claim.mode() {
                 Mode::Exclusive => &EXTEND,
@@ -342,13 +340,11 @@ fn meaning(operation: &Operation, form: Form, reply: Value, features: &Features)
 /// The meaning of a reply, but for what it says of others that wait.
 fn own_meaning(operation: &Operation, form: Form, reply: Value, features: &Features) -> CallResult {
     Ok(match operation {
-        Operation::Acquire(claim, options) => {
-            let reply = match (form, options.guard, options.fencing) {
-                (Form::Plain, ..) => acquire::reply_of_set(&reply)?,
-                (Form::SetGet, ..) => acquire::reply_of_set_get(claim, &reply)?,
-                (_, Some(_), _) => return guard::reply(&reply).map(CallReply::Voted),
-                (_, None, Some(_)) => fence::reply(&reply)?,
-                (_, None, None) => acquire::reply(&reply)?,
+        Operation::Acquire(claim, _) => {
+            let reply = match form {
+                Form::Plain => acquire::reply_of_set(&reply)?,
+                Form::SetGet => acquire::reply_of_set_get(claim, &reply)?,
+                _ => acquire::reply_of_script(&reply)?,
             };
             named(reply, features)
         }
@@ -383,10 +379,10 @@ fn voted(vote: Vote, features: &Features) -> CallReply {
     named(Reply::new(vote), features)
 }
 
-/// Says which server voted: whatever the form of its reply is, so that no refusal hides where a
-/// wait queue is.
+/// Says which server voted, if the reply does not: whatever its form is, so that no refusal hides
+/// where a wait queue is.
 fn named(mut reply: Reply, features: &Features) -> CallReply {
-    reply.server.clone_from(&features.server);
+    reply.server = reply.server.or_else(|| features.server.clone());
     reply.is_nameless = reply.server.is_none();
     CallReply::Voted(reply)
 }

@@ -1,17 +1,15 @@
-//! Acquiring a claim without a fencing token and without the restart guard.
+//! Acquiring a claim: on one key as every Redlock library does, or by a script, which can do more.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use quorate_core::BackendError;
-use quorate_core::backend::{Claim, Holder, Reply, Vote};
+use quorate_core::backend::{AcquireOptions, Claim, Holder, Mode, Reply, Vote};
 
+use super::{fence, guard, shared};
 use crate::command::Command;
-use crate::script::{Script, script};
+use crate::script::{By, Script, script};
 use crate::value::Value;
-
-/// Several keys: all or none. `ARGV` token, ttl in ms. Returns 1, or the value at a key that is
-/// held: an empty one if readers hold it.
-///
-/// Keys that are ours already count as granted and keep their ttl (C6): this may be a repair.
-pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "acquire");
 
 /// The command of a claim on one key, which every Redlock library sends. With `names_holder` the
 /// reply is the value that was there: Redis 7 can do that.
@@ -55,20 +53,120 @@ pub(super) fn held_by(held: &[u8]) -> Reply {
     }
 }
 
-/// What the script replies.
-pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
-    match reply {
-        Value::Int(1) => Ok(Reply::new(Vote::Granted)),
-        Value::Text(held) => Ok(held_by(held)),
-        reply => Err(reply.unexpected("a script")),
-    }
-}
-
 /// The reply to a plain `SET`. Only a nil refuses (Q4), and [`holder`] follows it.
 pub(super) fn reply_of_set(reply: &Value) -> Result<Reply, BackendError> {
     match reply {
         Value::Okay => Ok(Reply::new(Vote::Granted)),
         Value::Text(ok) if ok == b"OK" => Ok(Reply::new(Vote::Granted)),
         reply => Err(reply.unexpected("SET")),
+    }
+}
+
+/// `KEYS` the keys, then the counter of each if there is a hint, and what a guard compares; `ARGV`
+/// token, ttl in ms, hint or nothing, and what the guard wants. All keys or none: those that are
+/// ours already count as granted and keep their ttl (C6), since this may be a repair.
+pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "no_guard", "acquire");
+
+/// The same with the restart guard: `KEYS` end with epoch and quarantine, `ARGV` with `max_ttl` in
+/// ms and `strict` or `soft`.
+pub(super) static GUARDED: Script = script!("has_readers", "held_at", "guard_epoch", "acquire");
+
+/// The command of a claim that a plain `SET` cannot acquire: of several keys, of a reader, with a
+/// fencing number, or with the restart guard. That of a reader may [ask](super::queue::asked).
+pub(super) fn scripted<C: Command>(
+    by: By,
+    claim: &Claim,
+    options: &AcquireOptions,
+    asked: &[Vec<u8>],
+) -> C {
+    let (hint, guard) = (options.fencing, options.guard);
+    let script = match (claim.mode(), guard, asked.is_empty()) {
+        (Mode::Shared, None, true) => &shared::ACQUIRE,
+        (Mode::Shared, None, false) => &shared::ACQUIRE_ASKING,
+        (Mode::Shared, Some(_), true) => &shared::GUARDED,
+        (Mode::Shared, Some(_), false) => &shared::GUARDED_ASKING,
+        (_, None, _) => &ACQUIRE,
+        (_, Some(_), _) => &GUARDED,
+    };
+    let mut others = hint.map(|_| fence::counters(claim)).unwrap_or_default();
+    if guard.is_some() {
+        others.extend([guard::EPOCH, guard::QUARANTINE].map(<[u8]>::to_vec));
+    }
+    script.about(by, claim, &others, asked, |command: C| {
+        let command = command.number(claim.ttl().as_millis());
+        let command = match (hint, guard) {
+            (Some(hint), _) => command.number(hint.get()),
+            (None, Some(_)) => command.arg(""),
+            (None, None) => command,
+        };
+        let Some(guard) = guard else { return command };
+        let max_ttl = u64::try_from(guard.max_ttl().as_millis()).unwrap_or(u64::MAX);
+        command.number(max_ttl).arg(if guard.is_strict() { "strict" } else { "soft" })
+    })
+}
+
+/// What each of these scripts replies: `{word, number}`, and with a guard the `run_id`.
+///
+/// The word is `granted` with the fencing number or 0, `refused` with the value at a key that is
+/// held, which is empty for readers, or `quarantined` with the milliseconds that are left.
+pub(super) fn reply_of_script(reply: &Value) -> Result<Reply, BackendError> {
+    parse(reply).unwrap_or_else(|| Err(reply.unexpected("a script")))
+}
+
+/// `None` if the reply is none of the scripts'.
+fn parse(reply: &Value) -> Option<Result<Reply, BackendError>> {
+    let Value::List(list) = reply else { return None };
+    let [Value::Text(word), Value::Text(number), run @ ..] = list.as_slice() else { return None };
+    let mut reply = match word.as_slice() {
+        b"granted" if number == b"0" => Reply::new(Vote::Granted),
+        b"granted" => fence::granted(number)?,
+        b"refused" => held_by(number),
+        b"quarantined" => {
+            let left = std::str::from_utf8(number).ok()?.parse().ok()?;
+            return Some(Err(guard::quarantined(Duration::from_millis(left))));
+        }
+        _ => return None,
+    };
+    reply.server = match run {
+        [] => None,
+        [Value::Text(run)] => Some(Arc::from(std::str::from_utf8(run).ok()?)),
+        _ => return None,
+    };
+    Some(Ok(reply))
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::BackendErrorKind;
+
+    use super::*;
+
+    fn reply(parts: [&str; 3]) -> Value {
+        Value::List(parts.map(|part| Value::Text(part.into())).to_vec())
+    }
+
+    #[test]
+    fn a_reply_carries_the_vote_and_the_server() {
+        for (parts, vote, number) in [
+            (["granted", "7", "ab"], Vote::Granted, Some(7)),
+            (["granted", "0", "ab"], Vote::Granted, None),
+            (["refused", "0", "ab"], Vote::Refused, None),
+        ] {
+            let reply = parse(&reply(parts)).unwrap().unwrap();
+            assert_eq!((reply.vote, reply.number.map(|number| number.get())), (vote, number));
+            assert_eq!(reply.server.as_deref(), Some("ab"));
+        }
+        let error = parse(&reply(["quarantined", "3200", "ab"])).unwrap().unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Quarantined);
+        assert!(error.to_string().starts_with("quarantined for another 3.2s"), "{error}");
+    }
+
+    #[test]
+    fn q4_nonsense_is_no_vote() {
+        for parts in [["", "0", "a"], ["granted", "9007199254740992", "a"]] {
+            assert!(parse(&reply(parts)).is_none());
+        }
+        assert!(parse(&Value::Int(1)).is_none());
+        assert!(parse(&Value::List(vec![Value::Text(b"granted".to_vec())])).is_none());
     }
 }

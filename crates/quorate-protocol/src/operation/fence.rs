@@ -8,23 +8,17 @@
 //! A claim on several keys has one number: an acquire sets all its counters to one more than the
 //! highest, and a raise raises all or none (FT1).
 
+use quorate_core::FencingToken;
 use quorate_core::backend::{Claim, Reply, Vote};
 use quorate_core::resource::Key;
-use quorate_core::{BackendError, FencingToken};
 
-use super::acquire::held_by;
 use crate::script::{Script, script};
-use crate::value::Value;
 
-/// `KEYS` the keys, then the counter of each; `ARGV` token, ttl in ms, hint. Returns the number, or
-/// in a list the value at a key that is held.
-pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "fence_acquire");
-
-/// Raises the number of all keys, if they are ours and none is higher. `KEYS` as [`ACQUIRE`];
-/// `ARGV` token, number.
+/// Raises the number of all keys, if they are ours and none is higher. `KEYS` the keys, then the
+/// counter of each; `ARGV` token, number.
 pub(super) static RAISE: Script = script!("has_readers", "held_at", "fence_raise");
 
-/// Deletes the keys that are ours and raises their numbers. `KEYS` as [`ACQUIRE`]; `ARGV` token,
+/// Deletes the keys that are ours and raises their numbers. `KEYS` as [`RAISE`]; `ARGV` token,
 /// number. A counter that cannot be raised does not keep the lock.
 pub(super) static RELEASE: Script = script!("is_freed", "fence_release");
 
@@ -34,18 +28,6 @@ pub(super) static RELEASE_ASKING: Script =
 
 /// How many counters a node keeps. All clients must count alike, so it never changes.
 const COUNTERS: u32 = 1024;
-
-/// What an acquire with a hint replies.
-pub(super) fn reply(reply: &Value) -> Result<Reply, BackendError> {
-    match reply {
-        Value::List(list) => match list.as_slice() {
-            [Value::Text(held)] => Ok(held_by(held)),
-            _ => Err(reply.unexpected("a script")),
-        },
-        Value::Text(digits) => granted(digits).ok_or_else(|| reply.unexpected("a script")),
-        _ => Err(reply.unexpected("a script")),
-    }
-}
 
 /// The counter of each key of a claim.
 pub(super) fn counters(claim: &Claim) -> Vec<Vec<u8>> {

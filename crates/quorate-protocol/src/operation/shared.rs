@@ -8,14 +8,24 @@
 
 use crate::script::{Script, script};
 
-/// All keys or none. `ARGV` token, ttl in ms. Returns 1, or the value at a key that is locked.
+/// All keys or none. `ARGV` token, ttl in ms. [Replies](super::acquire::reply_of_script) as each
+/// acquire by a script.
 ///
 /// A member that is ours already keeps its score (C6).
-pub(super) static ACQUIRE: Script = script!("has_readers", "held_at", "shared", "shared_acquire");
+pub(super) static ACQUIRE: Script =
+    script!("has_readers", "held_at", "no_guard", "shared", "shared_acquire");
 
 /// The same, and [looks for writers](super::queue::asked) that were refreshed in the last 2 s.
-pub(super) static ACQUIRE_ASKING: Script =
-    script!("has_readers", "held_at", "has_writers", "asking", "shared", "shared_acquire", "asked");
+pub(super) static ACQUIRE_ASKING: Script = script!(
+    "has_readers",
+    "held_at",
+    "has_writers",
+    "asking",
+    "no_guard",
+    "shared",
+    "shared_acquire",
+    "asked"
+);
 
 /// If we read all keys, we do so for at least the ttl from now. `ARGV` token, ttl in ms. It never
 /// shortens (H2).
@@ -31,7 +41,7 @@ pub(super) static RELEASE: Script = script!("has_readers", "held_at", "shared", 
 
 /// As the acquire with a restart guard, without fencing numbers.
 pub(super) static GUARDED: Script =
-    script!("has_readers", "held_at", "guard_epoch", "shared", "guard_shared");
+    script!("has_readers", "held_at", "guard_epoch", "shared", "shared_acquire");
 
 /// The same, and looks for writers.
 pub(super) static GUARDED_ASKING: Script = script!(
@@ -41,6 +51,6 @@ pub(super) static GUARDED_ASKING: Script = script!(
     "asking",
     "guard_epoch",
     "shared",
-    "guard_shared",
+    "shared_acquire",
     "asked"
 );

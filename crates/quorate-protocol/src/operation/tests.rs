@@ -236,6 +236,7 @@ fn q4_only_a_refusal_refuses() {
     let error = |text: &str| Value::Error(text.into());
     let (plain, several) = (acquire(&["k"], 0, None), acquire(&["a", "b"], 0, None));
     let text = |text: &str| Value::Text(text.into());
+    let list = |words: [&str; 2]| Value::List(words.map(text).to_vec());
     for (operation, reply, vote) in [
         (&plain, Value::Okay, Some(Vote::Granted)),
         (&plain, text("OK"), Some(Vote::Granted)),
@@ -243,16 +244,17 @@ fn q4_only_a_refusal_refuses() {
         (&plain, Value::Int(0), None),
         (&plain, error("OOM command not allowed"), None),
         (&plain, error("LOADING"), None),
-        (&several, text("another"), Some(Vote::Refused)),
-        (&several, Value::Int(0), None),
-        (&several, Value::Int(1), Some(Vote::Granted)),
+        (&several, list(["refused", "another"]), Some(Vote::Refused)),
+        (&several, list(["refused", ""]), Some(Vote::Refused)),
+        (&several, list(["granted", "0"]), Some(Vote::Granted)),
+        (&several, text("another"), None),
+        (&several, Value::Int(1), None),
         (&several, Value::Nil, None),
         (&several, Value::Okay, None),
-        (&acquire(&["k"], 7, None), Value::List(vec![text("another")]), Some(Vote::Refused)),
-        (&acquire(&["k"], 7, None), Value::Int(0), None),
-        (&acquire(&["k"], 7, None), text("42"), Some(Vote::Granted)),
-        (&acquire(&["k"], 7, None), Value::Int(1), None),
-        (&acquire(&["k"], 7, None), text("x"), None),
+        (&acquire(&["k"], 7, None), list(["refused", "another"]), Some(Vote::Refused)),
+        (&acquire(&["k"], 7, None), list(["granted", "42"]), Some(Vote::Granted)),
+        (&acquire(&["k"], 7, None), list(["granted", "x"]), None),
+        (&acquire(&["k"], 7, None), text("42"), None),
         (&release(&["k"], 0), Value::Int(0), Some(Vote::Refused)),
         (&release(&["k"], 0), Value::Int(2), None),
     ] {

@@ -68,13 +68,33 @@ const SHARED: [&str; 2] = [
     include_str!("../../scripts/extend_many.lua"),
 ];
 
-pub(crate) fn claims(parts: &[String]) -> Option<Vec<(Vec<String>, String)>> {
-    let is_named = |text: &&str| match parts[0].as_str() {
-        "EVALSHA" => parts[1] == sha1_smol::Sha1::from(text).digest().to_string(),
-        "EVAL" => parts[1] == **text,
+/// The scripts that acquire, of a lock and of a reader, by their text.
+const ACQUIRES: [&str; 2] = [
+    concat!(
+        include_str!("../../scripts/has_readers.lua"),
+        include_str!("../../scripts/held_at.lua"),
+        include_str!("../../scripts/no_guard.lua"),
+        include_str!("../../scripts/acquire.lua")
+    ),
+    concat!(
+        include_str!("../../scripts/has_readers.lua"),
+        include_str!("../../scripts/held_at.lua"),
+        include_str!("../../scripts/no_guard.lua"),
+        include_str!("../../scripts/shared.lua"),
+        include_str!("../../scripts/shared_acquire.lua")
+    ),
+];
+
+fn runs(parts: &[String], script: &str) -> bool {
+    match parts[0].as_str() {
+        "EVALSHA" => parts[1] == sha1_smol::Sha1::from(script).digest().to_string(),
+        "EVAL" => parts[1] == script,
         _ => false,
-    };
-    let place = SHARED.iter().position(is_named)?;
+    }
+}
+
+pub(crate) fn claims(parts: &[String]) -> Option<Vec<(Vec<String>, String)>> {
+    let place = SHARED.iter().position(|script| runs(parts, script))?;
     let (keys, arguments) = parts[3..].split_at(parts[2].parse().unwrap());
     let mut keys = keys.iter().cloned();
     let claims = arguments.chunks([2, 3][place]);
@@ -310,6 +330,9 @@ fn ordinary(parts: &[String]) -> Option<Value> {
 fn granting(parts: &[String]) -> Value {
     if let Some(claims) = claims(parts) {
         return Value::List(vec![Value::Int(1); claims.len()]);
+    }
+    if ACQUIRES.iter().any(|script| runs(parts, script)) {
+        return Value::List([&b"granted"[..], b"0"].map(|text| Value::Text(text.into())).to_vec());
     }
     match parts[0].as_str() {
         "SET" if parts.last().is_some_and(|part| part == "GET") => Value::Nil,
