@@ -1,6 +1,7 @@
 //! Logins that change while the program runs: each new connection asks for them.
 
 use std::future::ready;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -134,6 +135,41 @@ fn a_login_that_is_refused_is_asked_for_again() {
             vault.set(Ok("four"));
             // A pause after the refusal is over first.
             until_it_says("a lock", async || match manager.lock("r").await {
+                Ok(guard) => guard.release().await.is_ok(),
+                Err(_) => false,
+            })
+            .await;
+            assert_clean(&manager).await;
+        });
+    }
+}
+
+/// The answer after a refusal leads nowhere at first.
+#[test]
+fn an_answer_after_a_refusal_that_does_not_work_is_asked_for_again() {
+    use quorate::fred::FredDial;
+    use quorate::redis::IntoDial as _;
+
+    for client in Client::ALL {
+        let (nodes, asked) = (start(), AtomicUsize::new(0));
+        let address = move |node: String| match asked.fetch_add(1, Ordering::Relaxed) {
+            0..3 => "redis://127.0.0.1:1".to_owned(),
+            _ => format!("redis://locker:one@{node}"),
+        };
+        let addresses = nodes.iter().map(|node| node.address_as("locker", "stale"));
+        let builder = match client {
+            Client::Fred => {
+                let dial = move |node| ready(FredDial::at(&address(node)).ok());
+                unhurried(quorate::fred::builder().when_refused(dial).connect(addresses).unwrap())
+            }
+            _ => {
+                let dial = move |node| ready(address(node).into_dial().ok());
+                unhurried(quorate::redis::builder().when_refused(dial).connect(addresses).unwrap())
+            }
+        };
+        let manager = builder.build().unwrap();
+        on_tokio(async {
+            until_it_says("a lock", async || match manager.lock("r").no_wait().await {
                 Ok(guard) => guard.release().await.is_ok(),
                 Err(_) => false,
             })

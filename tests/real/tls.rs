@@ -1,14 +1,15 @@
 //! Nodes that are reached over TLS.
 
 use std::fs;
+use std::future::ready;
 use std::process::{Command, Output};
 
 use quorate::fred::fred::rustls::pki_types::pem::PemObject as _;
 use quorate::fred::fred::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use quorate::fred::fred::rustls::{ClientConfig, RootCertStore};
 use quorate::fred::fred::types::config::{Config, TlsConnector};
-use quorate::redis::ConnectError;
 use quorate::redis::redis::{Client, ClientTlsConfig, TlsCertificates};
+use quorate::redis::{ConnectError, IntoDial as _};
 use quorate_tests::wait::{LIMIT, LONG_TTL, within_limit};
 use quorate_tests::{Authority, RedisServer, TEST_CA};
 
@@ -126,6 +127,23 @@ fn tls_that_no_waiting_heals_is_permanent_and_says_why() {
             }
         }
     }
+}
+
+/// The address that is read after a refused login has no certificates of its own.
+#[test]
+fn the_certificates_of_a_builder_count_after_a_refusal() {
+    let authority = Authority::create();
+    let server = RedisServer::builder().tls_of(&authority);
+    let server = server.user("default", "on >new ~* &* +@all").start();
+    let with = |password| server.tls_address().replace("://", &format!("://:{password}@"));
+    let (stale, right) = (with("old"), with("new"));
+    let builder = quorate::redis::builder().connect_timeout(LIMIT);
+    let builder = builder.tls(certificates(Some(&authority), &authority));
+    let builder = builder.when_refused(move |_| ready(right.as_str().into_dial().ok()));
+    let manager = unhurried(builder.connect([stale]).unwrap()).build().unwrap();
+    on_tokio(async {
+        manager.lock("r").await.unwrap().release().await.unwrap();
+    });
 }
 
 #[test]

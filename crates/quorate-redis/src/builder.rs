@@ -162,8 +162,8 @@ impl Builder {
     ///
     /// For addresses and certificates in files, which were changed since the start. The connect is
     /// tried once more with what `ask` returns, and no request hears of the refusal if that works.
-    /// `None`: the error stands, and the next refusal asks again. The answer counts for
-    /// [`connect_timeout`](Self::connect_timeout). It is polled in the tokio runtime of the
+    /// Then it is used from now on. Else, and after `None`, the error stands, and the next refusal
+    /// asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is polled in the tokio runtime of the
     /// connections. Where a login alone changes, [`credentials`](Self::credentials) is simpler.
     ///
     /// ```
@@ -217,7 +217,8 @@ impl Builder {
     ///
     /// Without an authority (`root_cert`), those count that the system trusts. Where the sentinels
     /// of a group name its servers by IP address, the certificates of the servers need these
-    /// addresses. A client of `Client::build_with_tls` gets these certificates instead of its own.
+    /// addresses. A client of `Client::build_with_tls`, and what
+    /// [`when_refused`](Self::when_refused) returns with certificates, keep their own.
     #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
     pub fn tls(mut self, certificates: TlsCertificates) -> Self {
         self.certificates = Some(certificates);
@@ -250,11 +251,9 @@ impl Builder {
         &self,
         addresses: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<Vec<RedisNode>, ConnectError> {
-        let dials = addresses.into_iter().map(IntoDial::into_dial);
-        #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-        let dials = dials.map(|dial| self.certified(dial?));
+        let dials = addresses.into_iter().map(|address| self.certified(address.into_dial()?));
         let dials = dials.collect::<Result<Vec<_>, _>>()?;
-        let mut settings = self.settings.clone();
+        let mut settings = self.settings();
         settings.limits = settings.limits.of_nodes(dials.len());
         Ok(dials.into_iter().map(|dial| RedisNode::new(dial, &settings)).collect())
     }
@@ -270,17 +269,29 @@ impl Builder {
         primary: impl AsRef<str>,
         sentinels: impl IntoIterator<Item = impl IntoDial>,
     ) -> Result<RedisNode, ConnectError> {
-        let dial = RedisDial::sentinel(primary, sentinels)?;
-        #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-        let dial = self.certified(dial)?;
-        Ok(RedisNode::new(dial, &self.settings))
+        let dial = self.certified(RedisDial::sentinel(primary, sentinels)?)?;
+        Ok(RedisNode::new(dial, &self.settings()))
     }
 
-    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-    fn certified(&self, dial: RedisDial) -> Result<RedisDial, ConnectError> {
-        match &self.certificates {
-            Some(certificates) => dial.with_certificates(certificates),
-            None => Ok(dial),
+    /// The settings of nodes that share a runtime, and whose later dials have the certificates too.
+    fn settings(&self) -> Settings<RedisDial> {
+        let mut settings = self.settings.clone();
+        settings.runtime.get_or_insert_default();
+        if let Some(again) = settings.again.take() {
+            let builder = self.clone();
+            settings.again = Some(Source::new(move |node| {
+                let (again, builder) = (again.clone(), builder.clone());
+                async move { builder.certified(again.ask(&node).await?).ok() }
+            }));
         }
+        settings
+    }
+
+    fn certified(&self, dial: RedisDial) -> Result<RedisDial, ConnectError> {
+        #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+        if let Some(certificates) = &self.certificates {
+            return dial.with_certificates(certificates);
+        }
+        Ok(dial)
     }
 }

@@ -112,8 +112,8 @@ impl RedisDial {
         &self.server.name
     }
 
-    /// Uses these certificates for TLS: to the server, or the servers of the group and its
-    /// sentinels.
+    /// Uses these certificates for TLS, where it has none of its own: to the server, or the servers
+    /// of the group and its sentinels.
     ///
     /// # Errors
     ///

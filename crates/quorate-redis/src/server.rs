@@ -43,10 +43,10 @@ impl Server {
         Ok(Self { name, info, database })
     }
 
-    /// Uses these certificates, if the server is reached over TLS.
+    /// Uses these certificates, if the server is reached over TLS and has none of its own.
     #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
     pub(crate) fn certify(&mut self, certificates: &TlsCertificates) -> Result<(), ConnectError> {
-        if matches!(self.info.addr(), ConnectionAddr::TcpTls { .. }) {
+        if matches!(self.info.addr(), ConnectionAddr::TcpTls { tls_params: None, .. }) {
             let client = Client::build_with_tls(self.info.clone(), certificates.clone());
             // The text of the error may quote the file of the key.
             let reason = "the certificates for TLS, or the key, are not PEM";

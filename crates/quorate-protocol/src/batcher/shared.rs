@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use crate::features::Features;
 use crate::group::NodeGroup;
 use crate::handshake::Purpose;
 use crate::tracking::Tracking;
-use crate::value::Push;
 
 use super::queue::Queue;
 
@@ -92,28 +91,22 @@ impl<D: Dial> Way<D> {
     }
 
     pub(super) fn dial(&self) -> Arc<D> {
-        Arc::clone(&self.dial.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.lock())
     }
 
-    /// Makes a connection, with the login that is asked for.
-    async fn connect(
-        &self,
-        limit: Duration,
-        push: impl Fn(Push) + Send + Sync + 'static,
-    ) -> Result<D::Connection, BackendError> {
-        let login = match &self.settings.credentials {
-            Some(source) => Some(source.ask(&self.name).await?),
-            None => None,
-        };
-        self.dial().connect(login.as_ref(), limit, push).await
+    /// Another dial than the one whose login or certificate was refused: that of a connection made
+    /// since, or the one that is asked for.
+    async fn other_than(&self, refused: &Arc<D>) -> Option<Arc<D>> {
+        let present = self.dial();
+        if !Arc::ptr_eq(&present, refused) {
+            return Some(present);
+        }
+        let again = self.settings.again.as_ref()?;
+        again.ask(&self.name).await.map(Arc::new)
     }
 
-    /// Asks how to connect from now on. Whether anything is known.
-    async fn ask_again(&self) -> bool {
-        let Some(again) = &self.settings.again else { return false };
-        let Some(dial) = again.ask(&self.name).await else { return false };
-        *self.dial.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(dial);
-        true
+    fn lock(&self) -> MutexGuard<'_, Arc<D>> {
+        self.dial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -160,25 +153,39 @@ impl<D: Dial> Batcher<D> {
     }
 
     /// Makes a connection. If the node refuses the login or a certificate, and another one is known
-    /// by now, that is tried as well.
+    /// by now, that is tried as well, and kept if it works.
     pub(super) async fn connect(&self) -> Result<(D::Connection, Features), BackendError> {
-        let connect = || async {
+        let connecting = async {
+            let dial = self.way.dial();
+            let refused = match self.connect_by(&dial).await {
+                Err(error) if is_refusal(&error) => error,
+                outcome => return outcome,
+            };
+            let Some(dial) = self.way.other_than(&dial).await else { return Err(refused) };
+            let connected = self.connect_by(&dial).await?;
+            *self.way.lock() = dial;
+            Ok(connected)
+        };
+        let connected = within(self.limits().connect, "connection", connecting).await?;
+        self.has_connected.store(true, Ordering::Relaxed);
+        Ok(connected)
+    }
+
+    /// Makes a connection, with the login that is asked for.
+    async fn connect_by(&self, dial: &D) -> Result<(D::Connection, Features), BackendError> {
+        let Settings { credentials, limits, group, .. } = &self.way.settings;
+        let open = async {
+            let login = match credentials {
+                Some(source) => Some(source.ask(&self.way.name).await?),
+                None => None,
+            };
             let tracking = Arc::clone(&self.tracking);
             let push = move |push| tracking.handle_push(&push);
-            let connection = self.way.connect(self.limits().connect, push).await;
-            let connection = connection.map_err(BackendError::particular)?;
-            let features =
-                self.purpose.handshake(&connection, self.way.settings.group.as_ref()).await?;
-            self.has_connected.store(true, Ordering::Relaxed);
-            Ok((connection, features))
+            dial.connect(login.as_ref(), limits.connect, push).await
         };
-        let connecting = async {
-            match connect().await {
-                Err(error) if is_refusal(&error) && self.way.ask_again().await => connect().await,
-                outcome => outcome,
-            }
-        };
-        within(self.limits().connect, "connection", connecting).await
+        let connection = open.await.map_err(BackendError::particular)?;
+        let features = self.purpose.handshake(&connection, group.as_ref()).await?;
+        Ok((connection, features))
     }
 
     /// Half to all of the time for which `failures` in a row are waited out.
