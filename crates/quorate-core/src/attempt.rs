@@ -11,7 +11,7 @@
 //!
 //! `callers` is what each side does with an attempt, `calls` the way of a call to its node and
 //! back, `apply` what follows from an input, `renewing` a lease that is extended in the background,
-//! `risk` a valid lease in danger: a failed extension, a revoke.
+//! `end` the end of a lease, and `lease` what its holder sees of it.
 
 mod apply;
 mod callers;

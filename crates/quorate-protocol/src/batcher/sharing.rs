@@ -13,6 +13,8 @@ use crate::operation::sharing;
 pub(super) struct Sharing {
     /// The hashes of the keys of one call.
     keys: Vec<u64>,
+    /// Of its keys.
+    bytes: usize,
     /// The last script of releases, and of extensions.
     scripts: [Script; 2],
 }
@@ -22,6 +24,7 @@ pub(super) struct Sharing {
 struct Script {
     command: usize,
     keys: usize,
+    bytes: usize,
     /// The hashes of its keys, and of those of the calls that were sent since it began. Two keys
     /// with one hash keep their order for nothing.
     taken: Vec<u64>,
@@ -41,11 +44,14 @@ impl Sharing {
             return None;
         }
         self.keys.extend(operation.keys().map(|key| hash(key.as_bytes())));
+        self.bytes = operation.keys().map(|key| key.as_bytes().len()).sum();
         let script = &mut self.scripts[kind(operation)];
-        let has_room = script.keys > 0 && script.keys + self.keys.len() <= MAX_KEYS;
-        let is_free = has_room && !self.keys.iter().any(|key| script.taken.contains(key));
-        let joins = is_free && shares;
-        script.keys += if joins { self.keys.len() } else { 0 };
+        let (keys, bytes) = (script.keys + self.keys.len(), script.bytes + self.bytes);
+        let has_room = script.keys > 0 && keys <= MAX_KEYS && bytes <= MAX_BYTES;
+        let joins = shares && has_room && !self.keys.iter().any(|key| script.taken.contains(key));
+        if joins {
+            (script.keys, script.bytes) = (keys, bytes);
+        }
         let command = script.command;
         self.note();
         joins.then_some(command)
@@ -55,7 +61,7 @@ impl Sharing {
     pub(super) fn begin(&mut self, operation: &Operation, features: &Features, command: usize) {
         if sharing(operation, features) {
             let script = &mut self.scripts[kind(operation)];
-            (script.command, script.keys) = (command, self.keys.len());
+            (script.command, script.keys, script.bytes) = (command, self.keys.len(), self.bytes);
             script.taken.clear();
             script.taken.extend(&self.keys);
         }
@@ -85,3 +91,6 @@ fn kind(operation: &Operation) -> usize {
 
 /// Keys of a script, and so its calls. A server is busy with it for about 0.1 ms.
 const MAX_KEYS: usize = 64;
+
+/// Bytes of the keys of a script. A longer name has a command of its own.
+const MAX_BYTES: usize = 64 << 10;

@@ -334,7 +334,7 @@ async fn a_call_that_is_given_up_in_a_script_disturbs_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_script_has_64_keys_at_most() {
+async fn a_script_has_64_keys_and_64_kib_at_most() {
     let shared = |fake: &Fake| -> Vec<usize> {
         fake.sent().iter().filter_map(|sent| Some(sent.claims()?.len())).collect()
     };
@@ -354,6 +354,12 @@ async fn a_script_has_64_keys_at_most() {
     let thirty = ["a", "b", "c", "d", "e"].map(|name| begin(&node, release(&names(name, 30))));
     join_all(thirty).await;
     assert_eq!((shared(&fake), fake.batches()), (vec![2, 2], vec![3]));
+
+    let (fake, node) = pair();
+    let long =
+        (0..8).map(|number| begin(&node, release(&[format!("{number}{}", "x".repeat(20_000))])));
+    join_all(long).await;
+    assert_eq!((shared(&fake), fake.batches()), (vec![3, 3, 2], vec![3]));
 }
 
 /// Where the server has a compare-and-delete, that is cheaper.
