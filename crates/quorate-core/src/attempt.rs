@@ -247,7 +247,7 @@ impl Actor for State {
         }
         self.hand_turn_over(attempt, now, effects);
         for node in self.machine.awaits_back().iter() {
-            attempt.cluster().nodes.health(node).is_awaited = true;
+            attempt.cluster().nodes.health(node).await_back(attempt.slot);
         }
         if self.machine.is_quiescent() && attempt.note_over(effects) {
             self.cleaned_up(attempt, now, effects);

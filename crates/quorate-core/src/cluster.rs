@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
 use crate::cluster::attempts::{Attempts, Notice};
-use crate::cluster::nodes::{Change, Nodes, Settled};
+use crate::cluster::nodes::{Change, Nodes};
 use crate::config::Config;
 use crate::seam::backend::{
     Answered, Asked, BackendError, BackendErrorKind, Call, CallKind, CallResult, Membership,
@@ -98,23 +98,20 @@ impl Cluster {
         Err(BackendError::new(BackendErrorKind::TimedOut, text))
     }
 
-    /// A call was answered. All attempts hear of a node that is back, or has lost its vote, and
-    /// nodes that lack the list of their group keep it. No caller waits for that.
-    fn settled(self: &Arc<Self>, tag: &Tag, result: CallResult, now: Instant) -> Settled {
-        let settled = self.nodes.settled(tag, result, now);
-        let back = settled.is_back.then_some(Notice::Back(tag.node));
-        let judge = self.nodes.groups.take_has_strangers().then_some(Notice::Judge);
-        for notice in [back, judge].into_iter().flatten() {
-            let open = self.attempts.open().into_iter();
-            open.for_each(|entry| entry.handle_notice(notice, now));
+    /// What follows from an answer for the group of the nodes: all attempts hear of a node that has
+    /// lost its vote, and nodes that lack the list of all keep it. No caller waits for that.
+    pub(crate) fn follow_group(self: &Arc<Self>, answered: CallKind, now: Instant) {
+        if self.nodes.groups.take_has_strangers() {
+            for entry in self.attempts.open() {
+                entry.handle_notice(Notice::Judge, now);
+            }
         }
-        for node in self.nodes.groups.take_lacking(tag.kind, now).iter() {
+        for node in self.nodes.groups.take_lacking(answered, now).iter() {
             let tag = Tag { node, number: 0, begun: now, kind: CallKind::List, asks_server: false };
             let sender = Arc::new(Settling { cluster: Arc::clone(self), slot: None });
             // Where it was not sent, the next connection tells what the node keeps.
             drop(self.nodes.begin(Call::new(Operation::ServerId, tag, sender), &*self.runtime));
         }
-        settled
     }
 
     /// Random bits for jitter. Without randomness all processes wait equally long, which is worse,
@@ -134,8 +131,11 @@ struct Settling {
 impl Answered for Settling {
     fn answered(self: Arc<Self>, tag: Tag, result: CallResult, now: Option<Instant>) {
         let now = now.unwrap_or_else(|| self.cluster.now());
-        let settled = self.cluster.settled(&tag, result, now);
+        let settled = self.cluster.nodes.settled(&tag, result, now);
         self.cluster.nodes.tell_change(&tag, settled.change, settled.result.as_ref().err());
+        let wake = self.cluster.attempts.tell_back(tag.node, settled.await_back);
+        self.cluster.attempts.wake(wake);
+        self.cluster.follow_group(tag.kind, now);
         if let Some(slot) = self.slot.clone() {
             slot.answered(tag, settled.result, Some(now));
         }

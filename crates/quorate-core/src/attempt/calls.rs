@@ -136,6 +136,9 @@ impl State {
     pub(super) fn cleaned_up(&self, attempt: &Attempt, now: Instant, effects: &mut Effects) {
         let unsettled = self.machine.unsettled();
         unsettled.iter().for_each(|node| self.note_may_hold(attempt, node, now));
+        for node in self.machine.owing().iter() {
+            attempt.cluster().nodes.health(node).forget_back(attempt.slot);
+        }
         if let Some(since) = self.background_since {
             let took = now.saturating_duration_since(since);
             effects.tell(move |attempt| {

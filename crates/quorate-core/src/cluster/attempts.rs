@@ -27,7 +27,7 @@ use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::NodeId;
 use crate::seam::runtime::{Runtime, lock, unless};
 
-/// How many entries the timekeeper serves before it lets other tasks run.
+/// How many entries of each kind the timekeeper serves before it lets other tasks run.
 const BATCH: usize = 64;
 
 /// What is registered: an attempt, or a wait between processes.
@@ -38,12 +38,12 @@ pub(crate) trait Timed: Any + Send + Sync {
     fn open_nodes(self: Arc<Self>) -> NodeSet;
 }
 
-/// An input from the timekeeper, from `close`, or of an answer that concerns all.
+/// An input from the timekeeper, or from `close`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The due time has come.
     Time,
-    /// This node answers again. An attempt may have a release to send there.
+    /// This node answers again.
     Back(NodeId),
     /// A node has lost its vote in its group.
     Judge,
@@ -77,6 +77,8 @@ struct All {
     entries: BTreeMap<Slot, Registered>,
     last: Slot,
     due: BTreeSet<(Instant, Slot)>,
+    /// Entries that have yet to hear that a node answers again.
+    back: Vec<(NodeId, Slot)>,
     keeper: Keeper,
     is_closed: bool,
 }
@@ -154,6 +156,16 @@ impl Attempts {
         all.wake_before(due)
     }
 
+    /// Notifies these entries that the node answers again.
+    pub(crate) fn tell_back(&self, node: NodeId, slots: Vec<Slot>) -> Option<Wake> {
+        if slots.is_empty() {
+            return None;
+        }
+        let mut all = self.lock();
+        all.back.extend(slots.into_iter().map(|slot| (node, slot)));
+        all.wake_before(self.runtime.now())
+    }
+
     /// What is registered at `slot`.
     pub(crate) fn get(&self, slot: Slot) -> Option<Arc<dyn Timed>> {
         self.lock().entries.get(&slot).map(|at| Arc::clone(&at.entry))
@@ -217,18 +229,25 @@ impl All {
         }
     }
 
-    /// Takes what is due, not more than a share.
-    fn take_due(&mut self, now: Instant) -> Vec<Arc<dyn Timed>> {
-        let Self { entries, due, .. } = self;
+    /// Takes what is due, not more than a share of each kind. Some entries that wait are over by
+    /// now.
+    fn take_due(&mut self, now: Instant) -> Vec<(Arc<dyn Timed>, Notice)> {
+        let Self { entries, due, back, .. } = self;
         let times = iter::from_fn(|| {
             due.first().filter(|(at, _)| *at <= now)?;
             due.pop_first()
         });
-        let taken = times.filter_map(|(_, slot)| {
+        let times = times.filter_map(|(_, slot)| {
             let at = entries.get_mut(&slot)?;
             at.due = None;
-            Some(Arc::clone(&at.entry))
+            Some((Arc::clone(&at.entry), Notice::Time))
         });
-        taken.take(BATCH).collect()
+        let mut taken: Vec<_> = times.take(BATCH).collect();
+        let are_back = iter::from_fn(|| back.pop());
+        let are_back = are_back.filter_map(|(node, slot)| {
+            Some((Arc::clone(&entries.get(&slot)?.entry), Notice::Back(node)))
+        });
+        taken.extend(are_back.take(BATCH));
+        taken
     }
 }

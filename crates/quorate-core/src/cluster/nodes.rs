@@ -20,6 +20,7 @@ use crate::algorithm::attempt::{Outcome, RoundVote};
 use crate::algorithm::gate;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
+use crate::cluster::attempts::Slot;
 use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::{
@@ -50,8 +51,8 @@ struct NodeSlot {
 pub(crate) struct Settled {
     pub(crate) result: CallResult,
     pub(crate) change: Change,
-    /// Attempts whose release failed without an answer have awaited this one: the node is back.
-    pub(crate) is_back: bool,
+    /// Attempts whose release failed without an answer: the node is back.
+    pub(crate) await_back: Vec<Slot>,
     /// What a node that has voted says of its group.
     pub(crate) says: Option<Arc<Membership>>,
 }
@@ -234,10 +235,10 @@ impl Nodes {
             let stranger = || self.groups.stranger(tag.node);
             result = twin.or_else(stranger).map_or(result, Err);
         }
-        let (change, is_back) = self.health(tag.node).settled(tag.kind, &result, now);
+        let (change, await_back) = self.health(tag.node).settled(tag.kind, &result, now);
         let has_voted = tag.kind.votes() && result.is_ok();
         let says = if has_voted { self.groups.says(tag.node) } else { None };
-        Settled { result, change, is_back, says }
+        Settled { result, change, await_back, says }
     }
 
     /// Emits an event if a call that has settled shows that its node fails, or has recovered.

@@ -241,12 +241,18 @@ impl<A: Actor> LateState for Room<A> {
     fn handle(
         &mut self,
         shell: &Arc<Shell<A>>,
-        (input, now): (Input<A::Command>, Instant),
+        (mut input, now): (Input<A::Command>, Instant),
         effects: &mut Effects<A>,
     ) {
         let is_time = matches!(input, Input::Notice(Notice::Time));
         if is_time {
             self.served = None;
+        }
+        if let Input::Reply(tag, settled) = &mut input {
+            // Not where it was answered: that can be inside `begin`, under the lock.
+            let await_back = std::mem::take(&mut settled.await_back);
+            let wake = shell.cluster().attempts.tell_back(tag.node, await_back);
+            effects.wake = wake.or_else(|| effects.wake.take());
         }
         self.actor.handle(shell, input, now, effects);
         self.apply(shell, now, effects);
@@ -278,7 +284,8 @@ impl<A: Actor> Answered for Shell<A> {
             self.give_up_wakers.settled(tag.number);
         }
         let now = now.unwrap_or_else(|| self.cluster().now());
-        let settled = self.cluster.settled(&tag, result, now);
+        let settled = self.cluster().nodes.settled(&tag, result, now);
+        self.cluster.follow_group(tag.kind, now);
         self.room.put(&self, (Input::Reply(tag, settled), now));
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::{Attempts, Keeper, Notice};
+use super::{Attempts, Keeper};
 use crate::algorithm::lease::saturating_add;
 use crate::seam::runtime::BoxFuture;
 use crate::telemetry;
@@ -49,7 +49,7 @@ impl Timekeeper {
             if !taken.is_empty() {
                 all.keeper = Keeper::Runs;
                 drop(all);
-                taken.into_iter().for_each(|entry| entry.handle_notice(Notice::Time, now));
+                taken.into_iter().for_each(|(entry, due)| entry.handle_notice(due, now));
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -100,6 +100,7 @@ impl Drop for Timekeeper {
         }
         let is_needed = {
             let mut all = self.attempts.lock();
+            // What waits for a node has a due time as well.
             let is_needed = self.was_polled && !all.due.is_empty();
             all.keeper = if is_needed { Keeper::Runs } else { Keeper::Absent };
             is_needed

@@ -1,7 +1,7 @@
 //! The group of the nodes: what each has said of it, and which of them have no vote (N1 to N5).
 //!
 //! The answer to an acquire, an extension or a release begins to write a list that is due
-//! (`Cluster::settled`); no caller waits for that. A list that another client has changed
+//! (`Cluster::follow_group`); no caller waits for that. A list that another client has changed
 //! meanwhile stays.
 
 use std::mem;

@@ -1,9 +1,11 @@
 //! What is known of a node from its latest calls.
 
-use std::mem;
+use std::collections::BTreeSet;
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::cluster::attempts::Slot;
 use crate::error::Answer;
 use crate::seam::backend::{BackendError, BackendErrorKind, CallKind, CallResult, Capabilities};
 
@@ -40,8 +42,8 @@ pub(crate) struct Health {
     /// What the backend was built for, without what the node was found to lack.
     pub(crate) abilities: Capabilities,
     pub(super) server: Server,
-    /// A release here has failed without an answer, and its attempt awaits the next one.
-    pub(crate) is_awaited: bool,
+    /// The attempts whose release here failed without an answer.
+    await_back: BTreeSet<Slot>,
     /// Until when a key may live here whose call was given up.
     may_hold_until: Option<Instant>,
 }
@@ -130,13 +132,13 @@ impl Health {
     }
 
     /// A call has settled. The one place where its result is taken for a sign of life. Returns what
-    /// changed for an operator, and whether attempts have awaited this answer.
+    /// changed for an operator, and the attempts for which the node is back.
     pub(super) fn settled(
         &mut self,
         kind: CallKind,
         result: &CallResult,
         now: Instant,
-    ) -> (Change, bool) {
+    ) -> (Change, Vec<Slot>) {
         let (sign, error) = (Sign::of(kind, result), result.as_ref().err());
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.in_flight == 0 {
@@ -158,9 +160,10 @@ impl Health {
             Sign::Silence | Sign::Error => self.is_answering = false,
             Sign::Refusal | Sign::Nothing => {}
         }
-        let has_answered = !matches!(sign, Sign::Silence | Sign::Nothing);
-        if has_answered {
+        let mut await_back = Vec::new();
+        if !matches!(sign, Sign::Silence | Sign::Nothing) {
             self.connect = Duration::ZERO;
+            await_back.extend(iter::from_fn(|| self.await_back.pop_first()));
         }
         let says_nothing =
             kind == CallKind::Question && matches!(sign, Sign::Refusal | Sign::Nothing);
@@ -169,7 +172,7 @@ impl Health {
             None => self.note_answer(now),
             Some(error) => self.note_failure(Answer::Failed(error.clone()), now),
         };
-        (change, has_answered && mem::take(&mut self.is_awaited))
+        (change, await_back)
     }
 
     /// Why a node does not answer: it has answered none of its calls for a node timeout, and none
@@ -222,6 +225,22 @@ impl Health {
         let is_new = self.abilities.contains(lack);
         self.abilities = self.abilities.without(lack);
         is_new
+    }
+
+    /// Notifies the attempt at `slot` when this node answers again.
+    pub(crate) fn await_back(&mut self, slot: Slot) {
+        self.await_back.insert(slot);
+    }
+
+    /// How many attempts wait for this node.
+    #[cfg(test)]
+    pub(crate) fn awaiting(&self) -> usize {
+        self.await_back.len()
+    }
+
+    /// The attempt at `slot` is over.
+    pub(crate) fn forget_back(&mut self, slot: Slot) {
+        self.await_back.remove(&slot);
     }
 
     /// A call was given up, after which a key may live here until then.
