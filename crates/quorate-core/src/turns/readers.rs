@@ -9,8 +9,8 @@
 //! attempt (RW1).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::cluster::Cluster;
@@ -18,29 +18,37 @@ use crate::resource::Key;
 use crate::seam::runtime::lock;
 use crate::turns::remote_wait::{Goal, RemoteWait, WaitInput};
 
-/// The latest group of waiting readers of a manager, for each set of keys.
-#[derive(Default)]
-pub(crate) struct Readers(Mutex<HashMap<Arc<[Key]>, Weak<Group>>>);
+/// The latest group of readers for each set of keys.
+type Groups = HashMap<Arc<[Key]>, Arc<Group>>;
 
-/// Readers that share one wait. The last one takes the entry along.
+/// The readers of a manager that wait.
+#[derive(Clone, Default)]
+pub(crate) struct Readers(Arc<Mutex<Groups>>);
+
+/// Readers that share one wait.
 struct Group {
-    /// The key in whose queue the wait is.
+    keys: Arc<[Key]>,
+    /// The one of them in whose queue the wait is.
     home: Key,
     wait: Arc<RemoteWait>,
-    has_won: AtomicBool,
+    /// Changed under the lock of the groups only.
+    members: AtomicUsize,
 }
 
-/// One reader of a group. Dropped, it leaves the group.
+/// One reader of a group. Dropped, it leaves the group, and the last one takes the entry along.
 pub(crate) struct Member {
+    readers: Readers,
     group: Arc<Group>,
     /// The number of the attempt that it has made last.
     seen: u32,
+    has_won: bool,
 }
 
 impl Readers {
     /// Whether readers of `keys` wait whose turn has not come yet.
     pub(crate) fn is_waiting(&self, keys: &Arc<[Key]>) -> bool {
-        self.open_group(keys).is_some()
+        let group = self.lock().get(keys).cloned();
+        group.is_some_and(|group| group.is_open())
     }
 
     /// Joins the readers that wait for `keys`, in sorted order, in the queue of one of them. `None`
@@ -52,29 +60,32 @@ impl Readers {
         home: &Key,
         node_timeout: Duration,
     ) -> Option<Member> {
-        if let Some(group) = self.open_group(keys).filter(|group| group.home == *home) {
-            return Some(Member { group, seen: 0 });
+        let found = self.lock().get(keys).filter(|group| group.home == *home).cloned();
+        let member = |group| Member { readers: self.clone(), group, seen: 0, has_won: false };
+        if let Some(group) = found.filter(|group| group.is_open()) {
+            let _groups = self.lock();
+            if group.members.load(Ordering::Relaxed) > 0 {
+                group.members.fetch_add(1, Ordering::Relaxed);
+                return Some(member(group));
+            }
         }
         let goal = Goal::of_readers(Arc::clone(keys));
         let wait = RemoteWait::begin(cluster, home.clone(), goal, node_timeout, true)?;
-        let group = Arc::new(Group { home: home.clone(), wait, has_won: AtomicBool::new(false) });
-        let mut groups = lock(&self.0);
-        groups.retain(|_, group| group.strong_count() > 0);
-        groups.insert(Arc::clone(keys), Arc::downgrade(&group));
-        Some(Member { group, seen: 0 })
+        let (keys, home, members) = (Arc::clone(keys), home.clone(), AtomicUsize::new(1));
+        let group = Arc::new(Group { keys, home, wait, members });
+        self.lock().insert(Arc::clone(&group.keys), Arc::clone(&group));
+        Some(member(group))
     }
 
-    /// The readers of `keys` that wait, if their turn has not come yet.
-    fn open_group(&self, keys: &Arc<[Key]>) -> Option<Arc<Group>> {
-        let group = lock(&self.0).get(keys).and_then(Weak::upgrade);
-        group.filter(|group| group.wait.calls_to_attempt() == 0)
+    fn lock(&self) -> MutexGuard<'_, Groups> {
+        lock(&self.0)
     }
 }
 
-impl Drop for Group {
-    fn drop(&mut self) {
-        let has_won = self.has_won.load(Ordering::Relaxed);
-        self.wait.input(if has_won { WaitInput::Won } else { WaitInput::Cancel });
+impl Group {
+    /// Whether its turn has not come yet.
+    fn is_open(&self) -> bool {
+        self.wait.calls_to_attempt() == 0
     }
 }
 
@@ -107,8 +118,8 @@ impl Member {
     }
 
     /// Its attempt was won.
-    pub(crate) fn won(self) {
-        self.group.has_won.store(true, Ordering::Relaxed);
+    pub(crate) fn won(mut self) {
+        self.has_won = true;
     }
 
     /// Leaves the group. Returns the wait if it has ended with that.
@@ -117,5 +128,20 @@ impl Member {
         let wait = Arc::clone(self.wait());
         drop(self);
         wait.is_over().then_some(wait)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut groups = self.readers.lock();
+        if self.group.members.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        let latest = groups.get(&self.group.keys);
+        let is_latest = latest.is_some_and(|latest| Arc::ptr_eq(latest, &self.group));
+        let group = is_latest.then(|| groups.remove(&self.group.keys));
+        drop(groups);
+        drop(group);
+        self.wait().input(if self.has_won { WaitInput::Won } else { WaitInput::Cancel });
     }
 }
