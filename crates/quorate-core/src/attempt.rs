@@ -85,7 +85,7 @@ pub(crate) struct State {
     revoked: Option<Box<Option<Label>>>,
     /// The lease is extended in the background, again and again.
     is_renewed: bool,
-    /// When to extend next; `None` while an extension is open.
+    /// When to extend next. An extension that is open plans that when it is decided.
     renew_at: Option<Instant>,
     /// What each node of a group said of it with its latest vote (N3). Empty without a group.
     voted: Vec<Option<Arc<Membership>>>,

@@ -272,3 +272,31 @@ fn a_subscriber_may_look_at_the_lease() {
     });
     receive(&ended).unwrap();
 }
+
+/// A node is back, and owes a release of another lock.
+/// Rule A1.
+#[test]
+fn a_subscriber_may_look_at_another_lease_when_a_node_is_back() {
+    let (ends, ended) = channel();
+    std::thread::spawn(move || {
+        let lease = Arc::<Mutex<Option<Lease>>>::default();
+        let looked_at = Arc::clone(&lease);
+        let looks = move |_: &str| {
+            let lease = looked_at.lock().unwrap().clone();
+            assert!(lease.is_none_or(|lease| !lease.is_at_risk()));
+        };
+        acting(looks, || {
+            let (world, guard) = World::in_order(3).held();
+            let lock = |name| world.run(world.manager().lock(name)).unwrap();
+            let (extended, released) = (lock("x"), lock("y"));
+            world.inject(..1, Fault::Down);
+            world.run(released.release()).unwrap();
+            world.heal();
+            *lease.lock().unwrap() = Some(extended.lease());
+            world.run(extended.extend()).unwrap();
+            drop(guard);
+        });
+        ends.send(()).unwrap();
+    });
+    receive(&ended).unwrap();
+}
