@@ -28,8 +28,8 @@ pub type FredNode = RedisNode;
 ///   `unix-sockets`.
 ///
 /// A database is at most 255. Characters that have a meaning in a URL are percent-encoded in users
-/// and passwords. Parameters (`?…`) are refused, not ignored, and so is a space before or after the
-/// address. [`Builder::build`] is for other settings, such as a database behind a Unix socket.
+/// and passwords. Parameters (`?…`) are refused, not ignored, and so is a space before or after
+/// the address. [`Builder::build`] is for other settings, such as a database behind a Unix socket.
 ///
 /// # Errors
 ///
@@ -114,8 +114,9 @@ impl Builder {
     /// For addresses and certificates in files, which were changed since the start. The connect is
     /// tried once more with what `ask` returns, and no request hears of the refusal if that works.
     /// Then it is used from now on. Else, and after `None`, the error stands, and the next refusal
-    /// asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is polled in the tokio runtime of the
-    /// connections. Where a login alone changes, [`credentials`](Self::credentials) is simpler.
+    /// asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is polled
+    /// in the tokio runtime of the connections. Where a login alone changes,
+    /// [`credentials`](Self::credentials) is simpler.
     ///
     /// ```
     /// use quorate_fred::FredDial;

@@ -61,8 +61,8 @@ fn told_by(error: &Error) -> BackendError {
 }
 
 /// The text of an I/O error, which fred keeps in its `Debug` form:
-/// `Os { code: 111, …, message: "…" }`, or `Custom { kind: …, error: … }` with the error of another
-/// library.
+/// `Os { code: 111, …, message: "…" }`, or `Custom { kind: …, error: … }` with the error of
+/// another library.
 fn io_message(details: &str) -> &str {
     let field = if details.starts_with("Custom {") { ", error: " } else { ", message: " };
     let Some((_, told)) = details.split_once(field) else { return details };

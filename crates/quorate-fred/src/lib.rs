@@ -72,7 +72,7 @@
 //! | `INFO` | the restart guard, finding two addresses of one server, and what `check` reports |
 //! | `SELECT` | an address with a database |
 //!
-//! The handshake of a connection tries these commands on a key of its own, `quorate:probe:…`, which
+//! The handshake of a connection tries these commands on a key of its own, `quorate:probe:…`. It
 //! is gone after it, or a second later where the connection ends in between. A user who may not
 //! access that key loses nothing. Without `EVAL`, `GET`, `DEL`, `PTTL` or `PEXPIRE`, and without a
 //! compare-and-delete, the first call fails with the permission that is missing. fred also sends

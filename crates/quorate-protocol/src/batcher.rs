@@ -10,11 +10,11 @@
 //!
 //! # One script for many
 //!
-//! The plain releases of a pipeline are one script of at most 64 keys and 64 KiB, with an answer for each, and
-//! so are the plain extensions. *Plain* is a call of an exclusive lock; its release has no fencing
-//! number and asks no gate. If a script fails as a whole, or answers nil for a call, what it has
-//! left open is sent alone. So are releases of one key where the server has a compare-and-delete,
-//! extensions before Redis 7, and a command of one call.
+//! The plain releases of a pipeline are one script of at most 64 keys and 64 KiB of names, with an
+//! answer for each, and so are the plain extensions. *Plain* is a call of an exclusive lock; its
+//! release has no fencing number and asks no gate. If a script fails as a whole, or answers nil for
+//! a call, what it has left open is sent alone. So are releases of one key where the server has a
+//! compare-and-delete, extensions before Redis 7, and a command of one call.
 //!
 //! # Order
 //!

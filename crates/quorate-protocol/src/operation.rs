@@ -111,7 +111,7 @@ static RELEASE_ASKING: Script = script!("is_freed", "has_waiters", "asking", "re
 /// If all keys are ours, each lives for at least the ttl from now. `ARGV` token, ttl in ms. Returns
 /// 1, or what is at a key that is not ours: 0 for nothing.
 ///
-/// It never shortens (H2), and [`NO_TTL`] extends nothing. `PEXPIRE … GT` would need Redis 7. With
+/// It never shortens (H2), and [`NO_TTL`] extends nothing. `PEXPIRE … GT` needs Redis 7. With
 /// client tracking, the last `GET` makes the server push the next change of the key; its own
 /// `PEXPIRE` had ended that.
 static EXTEND: Script = script!("has_readers", "held_at", "extend");

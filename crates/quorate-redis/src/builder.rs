@@ -163,8 +163,9 @@ impl Builder {
     /// For addresses and certificates in files, which were changed since the start. The connect is
     /// tried once more with what `ask` returns, and no request hears of the refusal if that works.
     /// Then it is used from now on. Else, and after `None`, the error stands, and the next refusal
-    /// asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is polled in the tokio runtime of the
-    /// connections. Where a login alone changes, [`credentials`](Self::credentials) is simpler.
+    /// asks again. The answer counts for [`connect_timeout`](Self::connect_timeout). It is polled
+    /// in the tokio runtime of the connections. Where a login alone changes,
+    /// [`credentials`](Self::credentials) is simpler.
     ///
     /// ```
     /// use quorate_redis::IntoDial;

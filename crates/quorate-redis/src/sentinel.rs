@@ -39,9 +39,9 @@ pub(crate) fn split(address: &str) -> Result<Option<(String, Vec<String>)>, Conn
     let place = place.split_once('/').filter(|(_, group)| !group.is_empty());
     let (Some((hosts, group)), true) = (place, is_known && !parameters.contains('@')) else {
         let reason = "a group is written \
-                      redis+sentinel://[[user]:password@]host[:port],…/GROUP[/database], with the \
-                      parameters sentinel_username and sentinel_password; ? and # in a password \
-                      are written %3F and %23";
+                      redis+sentinel://[[user]:password@]host[:port],…/GROUP[/database], \
+                      with the parameters sentinel_username and sentinel_password; ? and # in a \
+                      password are written %3F and %23";
         return Err(ConnectError::invalid(address, reason));
     };
     let sentinels = hosts.split(',').map(|host| {

@@ -80,6 +80,8 @@ pub(crate) struct Way<D> {
     /// Where its connections live.
     pub(super) runtime: TokioRuntime,
     dial: Mutex<Arc<D>>,
+    /// Locked from a refusal on, until another dial was tried.
+    refused: tokio::sync::Mutex<()>,
 }
 
 impl<D: Dial> Way<D> {
@@ -87,7 +89,8 @@ impl<D: Dial> Way<D> {
         let (name, mut settings) = (dial.name().into_owned(), settings.clone());
         settings.limits.reply = settings.limits.reply.min(FAR);
         let runtime = settings.runtime.clone().unwrap_or_default();
-        Self { name, settings, runtime, dial: Mutex::new(Arc::new(dial)) }
+        let (dial, refused) = (Mutex::new(Arc::new(dial)), tokio::sync::Mutex::default());
+        Self { name, settings, runtime, dial, refused }
     }
 
     pub(super) fn dial(&self) -> Arc<D> {
@@ -161,6 +164,8 @@ impl<D: Dial> Batcher<D> {
                 Err(error) if is_refusal(&error) => error,
                 outcome => return outcome,
             };
+            // The other connection of the node may be refused at the same time.
+            let _one = self.way.refused.lock().await;
             let Some(dial) = self.way.other_than(&dial).await else { return Err(refused) };
             let connected = self.connect_by(&dial).await?;
             *self.way.lock() = dial;

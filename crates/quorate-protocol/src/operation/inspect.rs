@@ -23,9 +23,9 @@ pub(super) static INSPECT: Script = script!("has_readers", "seen_at", "inspect")
 /// and a mark that is there stays (V9).
 ///
 /// A key without an expiry is left alone, and a key with another holder or reader than those (V7).
-/// `KEEPTTL` leaves the expiry as it is (V1): `SET … PX` with the reply to `PTTL` can move it by a
-/// millisecond, since the clock goes on between the two. It needs Redis 6, so an older server gets
-/// that.
+/// `KEEPTTL` leaves the expiry as it is (V1): `SET … PX` with the reply to `PTTL` can move it by
+/// a millisecond, since the clock goes on between the two. It needs Redis 6, so an older server
+/// gets that.
 pub(super) static REVOKE: Script = script!("has_readers", "seen_at", "revoke");
 
 /// The same while memory is full: one value is replaced.

@@ -1,14 +1,16 @@
 //! Connections that end, cannot be made, hang, or reply with nonsense.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use quorate_core::backend::{CallReply, CallResult, Operation, Vote};
 use quorate_core::{BackendError, BackendErrorKind};
-use quorate_protocol::{Dial as _, SILENT, Value, exchange, handshake};
+use quorate_protocol::{
+    Dial as _, RedisNode, SILENT, Settings, Source, Value, exchange, handshake,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::calls::{
@@ -17,6 +19,24 @@ use crate::calls::{
 };
 
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
+
+/// Both connections of the node are refused before another address is known, which is told once.
+#[tokio::test(start_paused = true)]
+async fn what_is_told_after_a_refusal_counts_for_both_connections() {
+    let [old, new] = [pair().0, pair().0];
+    old.set(|state| state.refusal = Some(BackendError::new(BackendErrorKind::Auth, "stale")));
+    let told = Mutex::new(Some(new.clone()));
+    let mut settings = Settings::default();
+    settings.again = Some(Source::new(move |_| {
+        let told = told.lock().unwrap().take();
+        sleep(TICK).map(|()| told)
+    }));
+    let node = Arc::new(RedisNode::new(old.clone(), &settings));
+    let watches = begin(&node, Operation::Watch { key: key("w"), entry: None });
+    let (acquired, watched) = join(begin(&node, acquire("k")), watches).await;
+    assert!(vote(acquired).unwrap() == Vote::Granted && watched.is_ok());
+    assert_eq!((old.connects(), new.connects()), (2, 2));
+}
 
 fn no_route() -> BackendError {
     BackendError::new(BackendErrorKind::Connection, "no route")
