@@ -1,9 +1,10 @@
 //! Acquires a lock: one loop for each kind of request, over the rounds that all have.
 //!
 //! ```text
-//! turn ─▶ (others are first: wait) ─▶ round ─┬─ won
-//!                                     ▲      └─ lost ─▶ wait ─┐
-//!                                     └───────────────────────┘
+//! turn --> (others are first: wait) --> round --> won
+//!                                        |  ^
+//!                                        v  |
+//!                                 lost: wait for the holder
 //! ```
 //!
 //! `plain` is the loop of a lock of all its names: read it first. `any` is that of one of several

@@ -257,8 +257,9 @@ impl LockManager {
     /// [`closed()`](crate::closed) finds in any error, and so do new ones. A [`lead`](Self::lead)
     /// that waits ends with `None`. Holders are notified: [`Lease::draining`] resolves, also in the
     /// body of a `lead` or a [`once_per`](Self::once_per). Their leases live and are renewed until
-    /// their guards go, for `limit` at most. Then the manager [closes](Self::close), in what is left
-    /// of `limit`, but in 1 s at least and 5 s at most. All clones of this manager are drained.
+    /// their guards go, for `limit` at most. Then the manager [closes](Self::close), in what is
+    /// left of `limit`, but in 1 s at least and 5 s at most. All clones of this manager are
+    /// drained.
     ///
     /// ```
     /// use std::time::Duration;

@@ -4,8 +4,9 @@
 //! wake-up come out, and the results can be read. It has no clock, no randomness and no I/O.
 //!
 //! ```text
-//! new ───▶ Acquiring ─▶ (Raising) ─▶ Held ⇄ Extending ─▶ (Lapsed) ─┬▶ Ending     releases
-//! adopt ─▶ Adopting ─────────────────┘    └─▶ Revoked ────▲         └▶ Detached   sends nothing
+//! new ---> Acquiring -> (Raising) -+> Held <-> Extending -> (Lapsed) -+> Ending    releases
+//! adopt -> Adopting ---------------+      |                     ^      +> Detached  sends nothing
+//!                                         +-----> Revoked ------+
 //! ```
 //!
 //! Each of the phases before Ending may go there directly, except Adopting, which goes to Detached.
@@ -21,11 +22,11 @@
 //!
 //! # The end of the lease
 //!
-//! Each grant is a promise of its node: to keep the keys until the call's own start + ttl − drift −
-//! safety margin (T1, T2). Whenever its reply comes, the latest promise of a node counts (H2); *not
-//! ours* takes it back; silence and errors take nothing. The lease ends where a quorum of promises
-//! ends, or at the hold limit (H5); with fewer than a quorum of promises it ends at once. An
-//! extension that was won sets the keys again on nodes that lost them. Such a node promises with
+//! Each grant is a promise of its node: to keep the keys until the call's own start + ttl − drift
+//! − safety margin (T1, T2). Whenever its reply comes, the latest promise of a node counts (H2);
+//! *not ours* takes it back; silence and errors take nothing. The lease ends where a quorum of
+//! promises ends, or at the hold limit (H5); with fewer than a quorum of promises it ends at once.
+//! An extension that was won sets the keys again on nodes that lost them. Such a node promises with
 //! its next extension. A round is only what its caller waits for.
 //!
 //! # Per node

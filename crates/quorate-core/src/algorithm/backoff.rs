@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// Capped exponential backoff with full jitter.
 ///
-/// The wait after `n` lost rounds is drawn evenly from zero to `base` × 2ⁿ⁻¹, and is never over
-/// `most`. Full jitter spreads contenders best for the load that it costs (AWS Architecture Blog,
-/// "Exponential Backoff And Jitter").
+/// The wait after `n` lost rounds is drawn evenly from zero to `base` × 2ⁿ⁻¹, and is never
+/// over `most`. Full jitter spreads contenders best for the load that it costs (AWS Architecture
+/// Blog, "Exponential Backoff And Jitter").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     pub(crate) base: Duration,

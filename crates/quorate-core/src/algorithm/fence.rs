@@ -49,8 +49,8 @@ use super::quorum::NodeCount;
 /// unrelated, and tokens are not consecutive.
 ///
 /// A token protects only a resource that checks it, such as [`FencedCell`](crate::FencedCell). It
-/// is between 1 and 2⁵³ − 1, so it fits a `BIGINT` (`i64::from(token)`) and a Lua or JavaScript
-/// number.
+/// is between 1 and 2⁵³ − 1, so it fits a `BIGINT` (`i64::from(token)`) and a number of Lua or
+/// JavaScript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 

@@ -20,8 +20,8 @@ use crate::telemetry;
 ///
 /// A guard is no proof. Between the last look at [`is_valid`](Lease::is_valid) and a write, a pause
 /// may outlast the lease. Only a resource that checks a fencing token refuses that write.
-#[must_use = "the lock is released at once, unless the guard is bound to a name: `let _guard = …`, \
-              not `let _ = …`"]
+#[must_use = "the lock is released at once, unless the guard is bound to a name: \
+              `let _guard = …`, not `let _ = …`"]
 #[derive(Debug)]
 pub struct LockGuard {
     pub(super) lease: Lease,

@@ -21,7 +21,7 @@ fn may_block() -> Result<(), InvalidRequest> {
     Ok(())
 }
 
-/// The same for a request, which fails then.
+/// [`may_block`] for a request. Its error is an event, as that of any request.
 fn may_lock() -> Result<(), InvalidRequest> {
     may_block().inspect_err(|error| {
         telemetry::not_acquired(&[], Duration::ZERO, "invalid", error);

@@ -35,10 +35,11 @@ impl Watches {
         call: &Call,
     ) -> Option<(u64, AbortRegistration)> {
         let sender = call.sender();
-        let is_there = |one: &Watch| {
-            (one.key.as_slice(), one.operation, one.sender) == (key, Operation::Look, sender)
-        };
-        if self.watches.values().any(is_there) {
+        // The number of a sender may have been that of one in a process that was killed.
+        let meant = (key, Operation::Look, sender, client);
+        let is_there =
+            |one: &Watch| (one.key.as_slice(), one.operation, one.sender, one.client) == meant;
+        if operation == Operation::Look && self.watches.values().any(is_there) {
             return None;
         }
         let (push, pushed) = AbortHandle::new_pair();

@@ -287,7 +287,8 @@ fn a_subscriber_may_look_at_another_lease_when_a_node_is_back() {
         };
         acting(looks, || {
             let (world, guard) = World::in_order(3).held();
-            let lock = |name| world.run(world.manager().lock(name)).unwrap();
+            let manager = world.manager();
+            let lock = |name| world.run(manager.lock(name)).unwrap();
             let (extended, released) = (lock("x"), lock("y"));
             world.inject(..1, Fault::Down);
             world.run(released.release()).unwrap();
