@@ -40,7 +40,7 @@ pub(crate) fn assert_enough(node: &RedisServer) {
     let may_be = |what: &str| {
         ["ping", "delifeq", "delex", "config|get"].contains(&what)
             || what.starts_with("command")
-            || what.starts_with("client") && what != "client|tracking"
+            || what.starts_with("client") && !["client|tracking", "client|caching"].contains(&what)
     };
     let refused = refusals(node);
     assert!(refused.iter().all(|(what, _)| may_be(what)), "{refused:?}");
@@ -114,9 +114,10 @@ fn each_feature_needs_the_rights_of_its_row_and_no_others() {
                 is_there
             };
             assert!(works(""), "{client:?}: {feature}");
-            // Without the first of these a process asks nobody whether another one waits, and may overtake it. Sentinels have
-            // a test of their own.
-            for right in rights.iter().filter(|right| !["+exists", "+role"].contains(&&***right)) {
+            // Without the first of these a process asks nobody whether another one waits, and may overtake it. Sentinels, and
+            // what saves work only, have tests of their own.
+            let is_other = |right: &&String| ["+exists", "+role", CACHING].contains(&&***right);
+            for right in rights.iter().filter(|right| !is_other(right)) {
                 assert!(!works(right), "{client:?} without {right}: {feature}");
             }
         }
@@ -270,6 +271,9 @@ fn the_settings_of_the_guide_are_enough_and_its_checker_sees_it() {
     }
 }
 
+/// Saves work, and no more.
+const CACHING: &str = "+client|caching";
+
 /// How often the node has refused a user.
 fn refusals(node: &RedisServer) -> Vec<(String, Reply)> {
     let log = node.cli(&["ACL", "LOG"]).array().into_iter();
@@ -279,16 +283,22 @@ fn refusals(node: &RedisServer) -> Vec<(String, Reply)> {
 
 /// Each connection asks once for releases, and once for extensions.
 #[test]
-fn a_user_without_mget_loses_speed_only() {
+fn a_user_without_mget_or_client_caching_loses_speed_only() {
     let node = RedisServer::start();
-    let words: Vec<_> = line("locker", ">pw").into_iter().filter(|word| word != "+mget").collect();
-    assert_eq!(node.cli(&words).error(), None);
-    for client in Client::ALL {
+    let missing = ["+mget", CACHING];
+    for (missing, client) in missing.into_iter().flat_map(|right| Client::ALL.map(|it| (right, it)))
+    {
+        let words: Vec<_> =
+            line("locker", ">pw").into_iter().filter(|word| word != missing).collect();
+        node.cli(&["ACL", "DELUSER", "locker"]);
+        assert_eq!(node.cli(&words).error(), None);
+        node.cli(&["ACL", "LOG", "RESET"]);
         current_thread().block_on(async {
             let manager = client.manager_at(&node.address_as("locker", "pw"));
             cycle(&manager, &["orders:1", "orders:2", "orders:3"]).await;
             let before = refusals(&node);
-            assert!(before.iter().any(|(what, _)| what == "mget"), "{client:?}: {before:?}");
+            let is_missing = |what: &str| missing.strip_prefix('+') == Some(what);
+            assert!(before.iter().any(|(what, _)| is_missing(what)), "{client:?}: {before:?}");
             for _ in 0..3 {
                 cycle(&manager, &["orders:1", "orders:2", "orders:3"]).await;
             }

@@ -66,6 +66,7 @@
 //! | `SCRIPT LOAD`, `EVALSHA`, `MGET` | the same, with less to send |
 //! | `DELIFEQ` (Valkey 9), `DELEX` (Redis 8.4) | releases without a script |
 //! | `CLIENT TRACKING` | notifications to waiters, which poll without it |
+//! | `CLIENT CACHING` | the same, with less work for the node |
 //! | `CLIENT SETNAME` | the name `quorate` in `CLIENT LIST` |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE` | the wait queue, and readers |
 //! | `ZRANK`, `ZREM`, `ZSCORE` | the same |

@@ -14,7 +14,8 @@
 //! answer for each, and so are the plain extensions. *Plain* is a call of an exclusive lock; its
 //! release has no fencing number and asks no gate. If a script fails as a whole, or answers nil for
 //! a call, what it has left open is sent alone. So are releases of one key where the server has a
-//! compare-and-delete, extensions before Redis 7, and a command of one call.
+//! compare-and-delete, extensions before Redis 7, and a command of one call. `CLIENT CACHING NO` in
+//! front of a script of releases keeps its keys out of client tracking.
 //!
 //! # Order
 //!

@@ -72,9 +72,12 @@ async fn begin<C: Connection>(
 type Answers = Vec<Result<Value, BackendError>>;
 
 /// Switches client tracking on. `NOLOOP`: a change by this connection is pushed to others only.
-fn track<C: Command>(no_loop: bool) -> C {
+fn track<C: Command>(purpose: Purpose) -> C {
     let command = C::new("CLIENT").arg("TRACKING").arg("ON");
-    if no_loop { command.arg("NOLOOP") } else { command }
+    match purpose {
+        Purpose::Commands => command.arg("OPTOUT").arg("NOLOOP"),
+        Purpose::Watches => command,
+    }
 }
 
 /// What an operator sees of a connection in `CLIENT LIST`.
@@ -97,10 +100,11 @@ impl Purpose {
             Self::Commands => {
                 let receives = connection.receives_pushes();
                 let mut commands = vec![set_name(CLIENT_NAME)];
-                commands.extend(receives.then(|| track(true)));
+                commands.extend(receives.then(|| track(self)));
                 let (mut features, mut replies) = begin(connection, group, commands).await?;
                 let tracks = receives.then(|| replies.pop()).flatten();
                 features.tracks = tracks.is_some_and(|reply| read(reply).is_ok());
+                features.opts_out = features.tracks;
                 Ok(features)
             }
             Self::Watches if !connection.receives_pushes() => {
@@ -108,7 +112,7 @@ impl Purpose {
             }
             Self::Watches => {
                 let name = format!("{CLIENT_NAME}:watches");
-                let mut replies = connection.send(vec![set_name(&name), track(false)]).await;
+                let mut replies = connection.send(vec![set_name(&name), track(self)]).await;
                 let told = read(replies.pop().unwrap_or_else(no_reply));
                 told.map_err(|error| {
                     let error = because("this node cannot watch keys", &error);

@@ -63,6 +63,7 @@
 //! | `SCRIPT LOAD`, `EVALSHA`, `MGET` | the same, with less to send |
 //! | `DELIFEQ` or `DELEX`, on servers that have it | a cheaper release |
 //! | `CLIENT TRACKING`, `GET` | waking waiters, which poll without it |
+//! | `CLIENT CACHING` | the same, with less work for the node |
 //! | `CLIENT SETNAME` | the name `quorate` in `CLIENT LIST` |
 //! | `EXISTS`, `TIME`, `ZADD`, `ZRANGE`, `ZRANGEBYSCORE` | the wait queue, and readers |
 //! | `ZRANK`, `ZREM`, `ZSCORE` | the same |

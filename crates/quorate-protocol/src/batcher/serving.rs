@@ -18,7 +18,7 @@ use crate::features::Features;
 use crate::handshake::{Purpose, loads};
 use crate::operation::{self, Form, Step};
 use crate::script::By;
-use crate::value::{Push, Value};
+use crate::value::{Push, Value, no_reply};
 
 /// A command in the form of the client.
 type CommandOf<D> = <<D as Dial>::Connection as Connection>::Command;
@@ -70,6 +70,14 @@ struct Sent {
     form: Form,
     /// The other calls of its script.
     others: Vec<Call>,
+    /// A command in front keeps it from client tracking.
+    is_untracked: bool,
+}
+
+impl Sent {
+    const fn new(call: Call, form: Form) -> Self {
+        Self { call, form, others: Vec::new(), is_untracked: false }
+    }
 }
 
 impl<'a, D: Dial> Serving<'a, D> {
@@ -162,7 +170,7 @@ impl<'a, D: Dial> Serving<'a, D> {
         let front = commands.len();
         for (call, command, form) in self.again.drain(..again) {
             commands.push(command);
-            sent.push(Sent { call, form, others: Vec::new() });
+            sent.push(Sent::new(call, form));
         }
         self.sharing.clear();
         for call in taken {
@@ -177,7 +185,7 @@ impl<'a, D: Dial> Serving<'a, D> {
                     self.sharing.begin(operation, &self.features, sent.len());
                     self.note_left(&call);
                     commands.push(command);
-                    sent.push(Sent { call, form, others: Vec::new() });
+                    sent.push(Sent::new(call, form));
                 }
                 Step::Done(answer) => call.answer(answer),
             }
@@ -186,11 +194,17 @@ impl<'a, D: Dial> Serving<'a, D> {
             self.features.must_load |= loads > 0;
             return false;
         }
-        for (one, command) in sent.iter().zip(&mut commands[front..]) {
-            if !one.others.is_empty() {
-                let calls = std::iter::once(&one.call).chain(&one.others);
-                *command = operation::together(calls.map(Call::operation), &self.features);
+        let alone = commands.split_off(front);
+        for (one, command) in sent.iter_mut().zip(alone) {
+            if one.others.is_empty() {
+                commands.push(command);
+                continue;
             }
+            let untracked = operation::untracked(one.call.operation(), &self.features);
+            one.is_untracked = untracked.is_some();
+            commands.extend(untracked);
+            let calls = std::iter::once(&one.call).chain(&one.others);
+            commands.push(operation::together(calls.map(Call::operation), &self.features));
         }
         if self.in_flight.is_empty() {
             self.active_at = Instant::now();
@@ -238,7 +252,8 @@ impl<'a, D: Dial> Serving<'a, D> {
     fn answer(&mut self, pipeline: Pipeline<'a>) -> Result<(), Nonsense> {
         let Pipeline { mut sending, loads, lists, task, sent } = pipeline;
         let answers = Pin::new(&mut sending).take_output().unwrap_or_default();
-        if answers.len() != loads + lists + sent.len() {
+        let untracked = sent.iter().filter(|sent| sent.is_untracked).count();
+        if answers.len() != loads + lists + sent.len() + untracked {
             return Err(Nonsense);
         }
         self.active_at = Instant::now();
@@ -253,7 +268,11 @@ impl<'a, D: Dial> Serving<'a, D> {
             let answers = answers.by_ref().take(lists).collect();
             self.features.note_group(group, &self.shared.way.name, answers, &task);
         }
-        for (Sent { call, form, others }, answer) in sent.into_iter().zip(answers) {
+        for Sent { call, form, others, is_untracked } in sent {
+            if is_untracked && answers.next().is_some_and(|answer| refused(&answer)) {
+                self.features.opts_out = false;
+            }
+            let answer = answers.next().unwrap_or_else(no_reply);
             if others.is_empty() {
                 self.handle(call, form, answer, now)?;
                 continue;

@@ -133,7 +133,7 @@ impl Fake {
         !self.lock().lines.is_empty()
     }
 
-    /// All commands but the questions of new connections, as they were handed over.
+    /// All commands but those about a connection, as they were handed over.
     pub(crate) fn sent(&self) -> Vec<Sent> {
         self.lock().sent.clone()
     }
@@ -322,7 +322,7 @@ fn ordinary(parts: &[String]) -> Option<Value> {
         ("SET", _) if is_probe => Some(Value::Text(parts[2].clone().into_bytes())),
         ("INFO", "server") => Some(Value::Text(b"redis_version:7\r\nrun_id:abc\r\n".to_vec())),
         ("INFO", "replication") => Some(Value::Text(b"role:master\r\n".to_vec())),
-        ("CLIENT", "SETNAME" | "TRACKING") => Some(Value::Text(b"OK".to_vec())),
+        ("CLIENT", "SETNAME" | "TRACKING" | "CACHING") => Some(Value::Text(b"OK".to_vec())),
         _ => None,
     }
 }

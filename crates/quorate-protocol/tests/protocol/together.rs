@@ -249,6 +249,32 @@ async fn a5_a_shared_script_that_fails_is_sent_call_by_call() {
     }
 }
 
+/// Else the server would remember each key of the script. A user who may not do that is asked once.
+#[tokio::test(start_paused = true)]
+async fn a_shared_release_is_not_tracked() {
+    let (untracked, shared) = ("CLIENT CACHING NO", "EVALSHA");
+    for (answer, expected) in [
+        (Value::Okay, &[untracked, shared, untracked, shared, shared][..]),
+        (error("NOPERM this user has no permissions"), &[untracked, shared, shared, shared]),
+    ] {
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let told = Arc::clone(&seen);
+        let (_fake, node) = on(move |parts| {
+            let is_caching = parts.get(1).is_some_and(|part| part == "CACHING");
+            if is_caching || claims(parts).is_some() {
+                told.lock().unwrap().push(parts[..if is_caching { 3 } else { 1 }].join(" "));
+            }
+            is_caching.then(|| answer.clone())
+        });
+        for what in ["release", "release", "extend"] {
+            let texts = ["1", "2"].map(|holder| format!("{holder} {what} {holder}"));
+            let answers = all(&node, &texts.each_ref().map(String::as_str)).await;
+            assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        }
+        assert_eq!(*seen.lock().unwrap(), expected);
+    }
+}
+
 /// It has no `PEXPIRE … GT`.
 #[tokio::test(start_paused = true)]
 async fn extensions_share_no_script_on_redis_6() {
