@@ -1,10 +1,12 @@
 //! What happened is visible: events, spans and figures, with the right fields and without secrets.
 
 use std::future::IntoFuture;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join;
+use quorate_core::backend::Membership;
 use quorate_core::error::LeaseEnd;
 use quorate_core::{Lease, LockGuard};
 use quorate_memory::{Fault, MemoryNode};
@@ -12,6 +14,7 @@ use quorate_protocol::error_of_reply;
 use quorate_tests::wait::receive;
 
 use super::figures::recorder;
+use crate::backends::{Begins, answer_of};
 use crate::telling::{acting, story, told};
 use crate::world::{MS, SECOND, World, failing};
 
@@ -277,25 +280,63 @@ fn a_subscriber_may_look_at_the_lease() {
 /// Rule A1.
 #[test]
 fn a_subscriber_may_look_at_another_lease_when_a_node_is_back() {
+    looking_at_another_lease(|world, show| {
+        let manager = world.manager();
+        let lock = |name| world.run(manager.lock(name)).unwrap();
+        let (extended, released) = (lock("x"), lock("y"));
+        world.inject(..1, Fault::Down);
+        world.run(released.release()).unwrap();
+        world.heal();
+        show(extended.lease());
+        world.run(extended.extend()).unwrap();
+    });
+}
+
+/// With that, another lock is lost.
+/// Rule A1.
+#[test]
+fn a_subscriber_may_look_at_another_lease_when_a_node_has_lost_its_vote() {
+    looking_at_another_lease(|world, show| {
+        let are_alike = Arc::new(AtomicBool::new(false));
+        let nodes = (1..).zip(&world.nodes).map(|(number, node)| {
+            let are_alike = Arc::clone(&are_alike);
+            Begins::new(node, move |node, call, runtime| {
+                let number = if are_alike.load(Ordering::SeqCst) { 1 } else { number };
+                let id = format!("{number}").into();
+                let (group, list, gone) = ("g".into(), Vec::new(), Vec::new());
+                let said = Membership { group, id, list, gone, stored: None, is_new_list: false };
+                call.note_membership(&Arc::new(said));
+                let answer = answer_of(node, &call, runtime);
+                call.answer(answer);
+                Ok(())
+            })
+        });
+        let manager = world.over(nodes);
+        let lock = |name| world.run(manager.lock(name)).unwrap();
+        let (extended, other) = (lock("x"), lock("y"));
+        show(extended.lease());
+        are_alike.store(true, Ordering::SeqCst);
+        assert!(world.run(extended.extend()).is_err());
+        world.advance(MS);
+        assert!(!other.is_valid());
+    });
+}
+
+/// Plays a scene in which a subscriber looks at the lease that the scene shows. In a thread of its own: it would block for
+/// ever.
+fn looking_at_another_lease(scene: impl FnOnce(&World, &dyn Fn(Lease)) + Send + 'static) {
     let (ends, ended) = channel();
     std::thread::spawn(move || {
         let lease = Arc::<Mutex<Option<Lease>>>::default();
         let looked_at = Arc::clone(&lease);
         let looks = move |_: &str| {
-            let lease = looked_at.lock().unwrap().clone();
-            assert!(lease.is_none_or(|lease| !lease.is_at_risk()));
+            if let Some(lease) = looked_at.lock().unwrap().clone() {
+                let _ = lease.is_at_risk();
+            }
         };
         acting(looks, || {
-            let (world, guard) = World::in_order(3).held();
-            let manager = world.manager();
-            let lock = |name| world.run(manager.lock(name)).unwrap();
-            let (extended, released) = (lock("x"), lock("y"));
-            world.inject(..1, Fault::Down);
-            world.run(released.release()).unwrap();
-            world.heal();
-            *lease.lock().unwrap() = Some(extended.lease());
-            world.run(extended.extend()).unwrap();
-            drop(guard);
+            let show = move |shown| *lease.lock().unwrap() = Some(shown);
+            scene(&World::in_order(3), &show);
         });
         ends.send(()).unwrap();
     });
