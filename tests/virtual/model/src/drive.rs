@@ -48,12 +48,13 @@ impl World {
         if client.caller == Caller::Lapsed && client.machine.is_releasing() {
             client.caller = Caller::Gone;
         }
-        let wrong = world.judge_results(scope, from, &before, &outputs, input);
+        let wrong = world.judged(scope, from, &before, &outputs, input).judge_results();
         if opened {
             world.forget_round(from);
         }
         world.put_on_the_wire(scope, from, &outputs.sends);
-        let wrong = wrong.or_else(|| world.judge_machine(scope, from, &before, &outputs, input));
+        let wrong =
+            wrong.or_else(|| world.judged(scope, from, &before, &outputs, input).judge_machine());
         world.forget_failures(from);
         if !scope.has_clock() && world.client(from).machine.is_releasing() {
             world.retire(from);

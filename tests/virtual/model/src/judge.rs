@@ -1,15 +1,15 @@
 //! What must hold of each input. `state.rs` has what must hold in each state.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quorate_pure::core_source::algorithm::attempt::{
-    Action, Knowledge, Message, Released, Results, RoundId, RoundVote,
+    Action, Knowledge, Message, Node, Released, Results, RoundId, RoundVote,
 };
 
 use crate::place::{Entry, Failure, Kind, Place, Side};
 use crate::scope::{MARGIN, NODES, QUORUM, Scope};
 use crate::step::Input;
-use crate::world::{Caller, Client, Undone, World, time};
+use crate::world::{Caller, Client, Undone, World, ticks, time};
 
 mod results;
 mod state;
@@ -25,6 +25,13 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
+    fn messages(&self) -> impl Iterator<Item = (usize, Message)> {
+        self.sends.iter().filter_map(|(node, action)| match action {
+            Action::Send(_, message) => Some((*node, *message)),
+            Action::GiveUp(_) => None,
+        })
+    }
+
     pub(crate) fn is_won(&self) -> bool {
         self.before.first.is_none() && self.after.first == Some(Ok(()))
     }
@@ -76,61 +83,98 @@ impl Outputs {
     }
 }
 
-/// What must hold of an input to an attempt.
+/// An input to an attempt, what came out of it, and what really happened at the nodes.
+pub(crate) struct Judged<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) scope: &'a Scope,
+    pub(crate) from: usize,
+    /// The attempt before the input and after it.
+    pub(crate) before: &'a Client,
+    pub(crate) client: &'a Client,
+    pub(crate) outputs: &'a Outputs,
+    pub(crate) input: Input<'a>,
+}
+
 impl World {
+    pub(crate) fn judged<'a>(
+        &'a self,
+        scope: &'a Scope,
+        from: usize,
+        before: &'a Client,
+        outputs: &'a Outputs,
+        input: Input<'a>,
+    ) -> Judged<'a> {
+        let client = self.clients[from].as_deref().unwrap_or_else(|| unreachable!());
+        Judged { world: self, scope, from, before, client, outputs, input }
+    }
+
     pub(crate) fn sides(&self, from: usize) -> impl Iterator<Item = (&Place, &Side)> {
         self.places.iter().map(move |place| (&**place, &place.sides[from]))
     }
 
-    /// What must hold of an attempt after each input.
-    pub(crate) fn judge_machine(
-        &self,
-        scope: &Scope,
-        from: usize,
-        before: &Client,
-        outputs: &Outputs,
-        input: Input<'_>,
-    ) -> Option<&'static str> {
-        let client = self.clients[from].as_deref()?;
-        let nodes = || (0..NODES).map(|node| client.node(node));
-        let not_ours = nodes().filter(|node| node.knowledge() == Knowledge::NotOurs).count();
+    /// For how many ticks a quorum of nodes has promised to keep the key, as far as an attempt has
+    /// heard.
+    pub(crate) fn promised(&self, from: usize) -> u8 {
+        let mut promised: Vec<u8> = self.sides(from).map(|(_, side)| side.truth.promised).collect();
+        promised.sort_unstable();
+        promised[NODES - QUORUM]
+    }
+}
+
+/// What must hold of each input to an attempt.
+impl Judged<'_> {
+    pub(crate) fn judge_machine(&self) -> Option<&'static str> {
+        let is_not_ours = |node: &&Node<()>| node.knowledge() == Knowledge::NotOurs;
+        let not_ours = self.nodes().filter(is_not_ours).count();
         // A node has said that the key is not ours, and no quorum of promises is left.
-        let is_taken_back = before.is_valid(self.start) && self.promised(from) == 0;
-        let is_denied = not_ours > NODES - QUORUM || scope.has_clock() && is_taken_back;
-        self.judge_sends(client, before, outputs)
-            .or_else(|| self.judge_push(from, before, outputs, input))
-            .or_else(|| self.judge_revoked(client, before, outputs))
-            .or_else(|| self.judge_lease(client, is_denied))
-            .or_else(|| self.judge_end(scope, from, client))
-            .or_else(|| judge_round(client))
-            .or_else(|| self.judge_timer(client, before, input))
-            .or_else(|| self.judge_loss(scope, from, client, outputs))
-            .or_else(|| self.judge_margin(from, before, outputs, input, is_denied))
-            .or_else(|| self.judge_cleanup(from, before, outputs, input))
-            .or_else(|| self.judge_rest(scope, from, client))
+        let is_taken_back = self.was_valid() && self.world.promised(self.from) == 0;
+        let is_denied = not_ours > NODES - QUORUM || self.scope.has_clock() && is_taken_back;
+        self.judge_sends()
+            .or_else(|| self.judge_push())
+            .or_else(|| self.judge_revoked())
+            .or_else(|| self.judge_lease(is_denied))
+            .or_else(|| self.judge_end())
+            .or_else(|| self.judge_round())
+            .or_else(|| self.judge_timer())
+            .or_else(|| self.judge_loss())
+            .or_else(|| self.judge_margin(is_denied))
+            .or_else(|| self.judge_cleanup())
+            .or_else(|| self.judge_rest())
+    }
+
+    /// By the clock of the attempt.
+    fn now(&self) -> Instant {
+        time(self.world.start, self.client.now)
+    }
+
+    fn sides(&self) -> impl Iterator<Item = (&Place, &Side)> {
+        self.world.sides(self.from)
+    }
+
+    fn side(&self, node: usize) -> &Side {
+        &self.world.places[node].sides[self.from]
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Node<()>> {
+        (0..NODES).map(|node| self.client.node(node))
+    }
+
+    /// Whether the lease was valid until the input came.
+    fn was_valid(&self) -> bool {
+        self.before.is_valid(self.world.start)
     }
 
     /// What may be sent, and when.
-    fn judge_sends(
-        &self,
-        client: &Client,
-        before: &Client,
-        outputs: &Outputs,
-    ) -> Option<&'static str> {
-        let now = time(self.start, client.now);
-        let is_ending = client.machine.is_releasing();
-        let had_ended = before.machine.valid_until().is_some_and(|end| end <= now);
-        let messages = outputs.sends.iter().filter_map(|(_, action)| match action {
-            Action::Send(_, message) => Some(message),
-            Action::GiveUp(_) => None,
-        });
-        messages.into_iter().find_map(|message| {
+    fn judge_sends(&self) -> Option<&'static str> {
+        let is_ending = self.client.machine.is_releasing();
+        let had_ended = self.before.machine.valid_until().is_some_and(|end| end <= self.now());
+        self.outputs.messages().find_map(|(_, message)| {
             let is_release = matches!(message, Message::Release { .. });
             let is_late = had_ended && matches!(message, Message::Extend { .. });
             first_of(&[
                 (is_ending && !is_release, "H6: more than releases is sent"),
                 (
-                    client.caller == Caller::Parted,
+                    self.client.caller == Caller::Parted,
                     "H6: sent after the lock was left to another process",
                 ),
                 (!is_ending && is_release, "H1: released while held"),
@@ -140,14 +184,8 @@ impl World {
     }
 
     /// A push leads to a look and to nothing else, and not to a second one.
-    fn judge_push(
-        &self,
-        from: usize,
-        before: &Client,
-        outputs: &Outputs,
-        input: Input<'_>,
-    ) -> Option<&'static str> {
-        let client = self.clients[from].as_deref()?;
+    fn judge_push(&self) -> Option<&'static str> {
+        let Self { before, client, outputs, .. } = self;
         let is_look =
             |(_, action): &(usize, Action)| matches!(action, Action::Send(_, Message::Look));
         let is_quiet = outputs.before == outputs.after
@@ -157,42 +195,31 @@ impl World {
             |side: &Side| side.channel.iter().filter(|it| it.request.kind == Kind::Look).count();
         first_of(&[
             (
-                matches!(input, Input::Push(_)) && before.is_valid(self.start) && !is_quiet,
+                matches!(self.input, Input::Push(_)) && self.was_valid() && !is_quiet,
                 "P1: a push alone has changed something",
             ),
             (
-                self.sides(from).any(|(_, side)| looks(side) > 1),
+                self.sides().any(|(_, side)| looks(side) > 1),
                 "P3: two looks at a node are in flight",
             ),
         ])
     }
 
-    fn judge_revoked(
-        &self,
-        client: &Client,
-        before: &Client,
-        outputs: &Outputs,
-    ) -> Option<&'static str> {
-        let is_extend = |(_, action): &(usize, Action)| {
-            matches!(action, Action::Send(_, Message::Extend { .. }))
-        };
-        let end = client.machine.valid_until();
+    fn judge_revoked(&self) -> Option<&'static str> {
+        let before = Some(self.before).filter(|before| before.is_revoked)?;
+        let has_moved_on = self.client.machine.valid_until() > before.machine.valid_until();
+        let is_extend = |(_, message)| matches!(message, Message::Extend { .. });
         first_of(&[
-            (
-                before.is_revoked && end > before.machine.valid_until(),
-                "V10: the end of a lease has moved on after its revoke",
-            ),
-            (
-                before.is_revoked && outputs.sends.iter().any(is_extend),
-                "V10: extended after the revoke",
-            ),
+            (has_moved_on, "V10: the end of a lease has moved on after its revoke"),
+            (self.outputs.messages().any(is_extend), "V10: extended after the revoke"),
         ])
     }
 
-    fn judge_lease(&self, client: &Client, is_denied: bool) -> Option<&'static str> {
+    fn judge_lease(&self, is_denied: bool) -> Option<&'static str> {
+        let client = self.client;
         let valid_until = client.machine.valid_until();
         let is_left = client.caller != Caller::Waits && client.caller != Caller::Holds;
-        let is_over = valid_until.is_some_and(|end| end <= time(self.start, client.now));
+        let is_over = valid_until.is_some_and(|end| end <= self.now());
         first_of(&[
             (is_left && valid_until.is_some(), "H1: valid although lost or released"),
             (
@@ -203,75 +230,48 @@ impl World {
         ])
     }
 
-    /// For how many ticks a quorum of nodes has promised to keep the key, as far as an attempt has
-    /// heard.
-    pub(crate) fn promised(&self, from: usize) -> u8 {
-        let mut promised: Vec<u8> = self.sides(from).map(|(_, side)| side.truth.promised).collect();
-        promised.sort_unstable();
-        promised[NODES - QUORUM]
-    }
-
     /// A lease ends where a quorum of promises ends, or at its hold limit.
-    fn judge_end(&self, scope: &Scope, from: usize, client: &Client) -> Option<&'static str> {
-        let end = client.machine.valid_until().filter(|_| scope.has_clock())?;
-        let promised = time(self.start, client.now + u32::from(self.promised(from)));
+    fn judge_end(&self) -> Option<&'static str> {
+        let end = self.client.machine.valid_until().filter(|_| self.scope.has_clock())?;
+        let promised = self.now() + ticks(self.world.promised(self.from)).as_duration();
         first_of(&[
             (end > promised, "H5: the lease goes on past the promises of a quorum"),
             (
-                end < promised && scope.hold_limit.is_none(),
+                end < promised && self.scope.hold_limit.is_none(),
                 "H5: the lease ends before the promises of a quorum",
             ),
         ])
     }
 
-    fn judge_timer(
-        &self,
-        client: &Client,
-        before: &Client,
-        input: Input<'_>,
-    ) -> Option<&'static str> {
-        let timer = client.machine.next_timeout();
-        let is_due = timer.is_some_and(|due| due <= time(self.start, client.now));
-        let was_due = before.is_due(self.start) && !matches!(input, Input::Timeout);
+    fn judge_timer(&self) -> Option<&'static str> {
+        let start = self.world.start;
+        let is_awaited = !self.client.machine.is_quiescent();
+        let is_missing = is_awaited && self.client.machine.next_timeout().is_none();
+        let is_due = self.client.is_due(start);
+        let was_due = self.before.is_due(start) && !matches!(self.input, Input::Timeout);
         first_of(&[
-            (
-                !client.machine.is_quiescent() && timer.is_none(),
-                "liveness: something is awaited without a timer",
-            ),
+            (is_missing, "liveness: something is awaited without a timer"),
             (is_due && !was_due, "C7: a wake-up is due at once"),
         ])
     }
 
     /// A loss is reported behind the undo at each node that may have something, where nothing is in its way.
-    fn judge_loss(
-        &self,
-        scope: &Scope,
-        from: usize,
-        client: &Client,
-        outputs: &Outputs,
-    ) -> Option<&'static str> {
-        let is_lost = outputs.is_not_won();
+    fn judge_loss(&self) -> Option<&'static str> {
+        let client = self.client;
         let owes = |node: usize| {
-            let (know, side) = (client.node(node).knowledge(), &self.places[node].sides[from]);
+            let (know, side) = (client.node(node).knowledge(), self.side(node));
             let has_sent = side.channel.iter().any(|it| it.request.kind == Kind::Release);
-            let may_send = scope.is_ordered || !client.node(node).is_busy();
+            let may_send = self.scope.is_ordered || !client.node(node).is_busy();
             !matches!(know, Knowledge::Blank | Knowledge::Freed) && !has_sent && may_send
         };
-        (is_lost && client.machine.is_releasing() && (0..NODES).any(owes))
+        (self.outputs.is_not_won() && client.machine.is_releasing() && (0..NODES).any(owes))
             .then_some("C2, C8: the loss was told before each undo was sent")
     }
 
     /// The end of a lease: its margin, and its release.
-    fn judge_margin(
-        &self,
-        from: usize,
-        before: &Client,
-        outputs: &Outputs,
-        input: Input<'_>,
-        is_denied: bool,
-    ) -> Option<&'static str> {
-        let client = self.clients[from].as_deref()?;
-        let (machine, now) = (&client.machine, time(self.start, client.now));
+    fn judge_margin(&self, is_denied: bool) -> Option<&'static str> {
+        let Self { before, client, outputs, input, .. } = self;
+        let (machine, now) = (&client.machine, self.now());
         let margin = Duration::from_secs(MARGIN.into());
         let begins = machine.is_releasing() && !before.machine.is_releasing();
         let had_lease = before.machine.valid_until().is_some() || before.is_lapsed();
@@ -281,7 +281,6 @@ impl World {
         };
         let is_wish = matches!(input, Input::Release | Input::Cancel);
         let is_late = margin_end.is_some_and(|end| now >= end);
-        let was_in_time = before.is_valid(self.start);
         let is_lost_before = outputs.after.released == Some(Released::LostBefore);
         let wrong = [
             (client.is_lapsed() && !outputs.sends.is_empty(), "Lapsed: something was sent"),
@@ -302,7 +301,7 @@ impl World {
                 "the guard has gone, and the release does not begin",
             ),
             (
-                matches!(input, Input::Release) && !was_in_time && !is_lost_before,
+                matches!(input, Input::Release) && !self.was_valid() && !is_lost_before,
                 "a release after the end of the lease is not answered",
             ),
             (
@@ -314,22 +313,14 @@ impl World {
     }
 
     /// Failed releases, the undo, and the votes that are reported.
-    fn judge_cleanup(
-        &self,
-        from: usize,
-        before: &Client,
-        outputs: &Outputs,
-        input: Input<'_>,
-    ) -> Option<&'static str> {
-        let client = self.clients[from].as_deref()?;
+    fn judge_cleanup(&self) -> Option<&'static str> {
+        let Self { before, client, outputs, input, .. } = self;
         let is_releasing = before.machine.is_releasing();
         let is_sent = |node: usize| {
-            let is_release = |(at, action): &(usize, Action)| {
-                *at == node && matches!(action, Action::Send(_, Message::Release { .. }))
-            };
-            outputs.sends.iter().any(is_release)
+            let is_release = |message| matches!(message, Message::Release { .. });
+            outputs.messages().any(|(at, message)| at == node && is_release(message))
         };
-        let failure = |node: usize| self.places[node].sides[from].truth.failure;
+        let failure = |node: usize| self.side(node).truth.failure;
         let is_stormy = |node| {
             let is_again = is_releasing && failure(node) == Some(Failure::Answered);
             is_again && is_sent(node) && !matches!(input, Input::Timeout)
@@ -340,7 +331,7 @@ impl World {
         let is_back = |node: usize| {
             let is_idle = !before.node(node).is_busy() && before.node(node).owes_release();
             let is_asked = failure(node) == Some(Failure::Silent) && is_before_bound(before);
-            matches!(input, Input::Back(at) if at == node) && is_releasing && is_idle && is_asked
+            matches!(input, Input::Back(at) if *at == node) && is_releasing && is_idle && is_asked
         };
         let is_clean = |node: usize| {
             let know = client.node(node).knowledge();
@@ -348,8 +339,8 @@ impl World {
         };
         // The last timer has fired, and no decision comes after it.
         let is_over = client.is_quiescent()
-            && (before.is_quiescent() || (0..NODES).any(|at| client.node(at).owes_release()));
-        let clear = (0..NODES).filter(|node| !client.node(*node).owes_release()).count();
+            && (before.is_quiescent() || self.nodes().any(Node::owes_release));
+        let clear = self.nodes().filter(|node| !node.owes_release()).count();
         let mut votes = before.machine.votes().to_vec();
         if let Input::Replies(replies) = input
             && !before.has_won
@@ -384,30 +375,30 @@ impl World {
     }
 
     /// Nothing is left once everything has been answered.
-    fn judge_rest(&self, scope: &Scope, from: usize, client: &Client) -> Option<&'static str> {
+    fn judge_rest(&self) -> Option<&'static str> {
+        let client = self.client;
         let is_over_by_itself = client.is_quiescent()
-            && (0..NODES).all(|at| !client.node(at).is_busy() && !client.node(at).owes_release());
+            && self.nodes().all(|node| !node.is_busy() && !node.owes_release());
         let is_left = || {
-            self.sides(from).any(|(place, side)| {
+            self.sides().any(|(place, side)| {
                 let may_set = |it: &Entry| it.request.sets_key() && it.reply.is_none();
-                place.owner == Some(from) && !side.truth.is_excused
+                place.owner == Some(self.from) && !side.truth.is_excused
                     || side.channel.iter().any(may_set)
             })
         };
         let is_parted = client.caller == Caller::Parted;
-        (scope.has_clock() && is_over_by_itself && !is_parted && is_left())
+        (self.scope.has_clock() && is_over_by_itself && !is_parted && is_left())
             .then_some("C2, C3: quiescent, and a node keeps a key or may still set it")
     }
-}
 
-/// A round that is decided is over.
-fn judge_round(client: &Client) -> Option<&'static str> {
-    let nodes = || (0..NODES).map(|node| client.node(node));
-    let count = |vote: RoundVote<()>| nodes().filter(|node| *node.vote() == vote).count();
-    let (votes_for, open) = (count(RoundVote::For), count(RoundVote::Open));
-    let is_round_open = client.caller == Caller::Waits || client.asked.is_some();
-    (is_round_open && (votes_for >= QUORUM || votes_for + open < QUORUM))
-        .then_some("Q2: the round is decided, and the attempt waits")
+    /// A round that is decided is over.
+    fn judge_round(&self) -> Option<&'static str> {
+        let count = |vote: RoundVote<()>| self.nodes().filter(|it| *it.vote() == vote).count();
+        let (votes_for, open) = (count(RoundVote::For), count(RoundVote::Open));
+        let is_round_open = self.client.caller == Caller::Waits || self.client.asked.is_some();
+        (is_round_open && (votes_for >= QUORUM || votes_for + open < QUORUM))
+            .then_some("Q2: the round is decided, and the attempt waits")
+    }
 }
 
 fn first_of(wrong: &[(bool, &'static str)]) -> Option<&'static str> {

@@ -1,63 +1,38 @@
 //! What must hold of each result of an attempt: it is compared with what really happened.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate_pure::core_source::algorithm::attempt::{End, Knowledge, Released};
 
-use super::{Outputs, first_of};
+use super::{Judged, first_of};
 use crate::place::{Entry, Kind, Place, Side, small};
-use crate::scope::{GRACE, MARGIN, NODES, QUORUM, Scope};
+use crate::scope::{GRACE, MARGIN, NODES, QUORUM};
 use crate::step::Input;
-use crate::world::{Caller, Client, Undone, World, time};
+use crate::world::{Caller, Undone};
 
-impl World {
-    pub(crate) fn judge_results(
-        &self,
-        scope: &Scope,
-        from: usize,
-        before: &Client,
-        outputs: &Outputs,
-        input: Input<'_>,
-    ) -> Option<&'static str> {
-        let client = self.clients[from].as_deref()?;
-        let truth = Truth { world: self, scope, from, before, client, outputs, input };
+impl Judged<'_> {
+    pub(crate) fn judge_results(&self) -> Option<&'static str> {
+        let outputs = self.outputs;
         let released = outputs.after.released.filter(|_| outputs.is_released());
         let judged: [(bool, &dyn Fn() -> Option<&'static str>); 8] = [
-            (outputs.is_won(), &|| truth.won()),
-            (outputs.is_extended(), &|| truth.extended()),
-            (outputs.is_extend_failed(), &|| truth.extend_failed()),
-            (outputs.is_revoked(), &|| truth.revoked()),
-            (outputs.is_lost(), &|| truth.lease_lost(outputs.after.lost?)),
-            (outputs.is_undone(), &|| truth.undone()),
-            (outputs.is_cleared(), &|| truth.cleared()),
+            (outputs.is_won(), &|| self.won()),
+            (outputs.is_extended(), &|| self.extended()),
+            (outputs.is_extend_failed(), &|| self.extend_failed()),
+            (outputs.is_revoked(), &|| self.revoked()),
+            (outputs.is_lost(), &|| self.lease_lost(outputs.after.lost?)),
+            (outputs.is_undone(), &|| self.undone()),
+            (outputs.is_cleared(), &|| self.cleared()),
             (outputs.is_released(), &|| match released? {
-                Released::Ours => truth.released(),
-                Released::LostBefore => truth.lost_before(),
+                Released::Ours => self.released(),
+                Released::LostBefore => self.lost_before(),
                 Released::Unconfirmed => None,
             }),
         ];
         judged.into_iter().filter(|(is_new, _)| *is_new).find_map(|(_, judge)| judge())
     }
-}
-
-/// What really happened.
-struct Truth<'a> {
-    world: &'a World,
-    scope: &'a Scope,
-    from: usize,
-    before: &'a Client,
-    client: &'a Client,
-    outputs: &'a Outputs,
-    input: Input<'a>,
-}
-
-impl Truth<'_> {
-    fn now(&self) -> Instant {
-        time(self.world.start, self.client.now)
-    }
 
     fn count(&self, is_it: impl Fn(&Place, &Side) -> bool) -> usize {
-        self.world.sides(self.from).filter(|(place, side)| is_it(place, side)).count()
+        self.sides().filter(|(place, side)| is_it(place, side)).count()
     }
 
     /// How many nodes have voted for the round.
@@ -147,7 +122,7 @@ impl Truth<'_> {
             has_key && side.truth.failure.is_none() && !is_freed
         };
         let was_awaited = self.before.undone == Undone::Awaited || self.outputs.is_not_won();
-        (!was_awaited || self.world.sides(self.from).enumerate().any(is_left))
+        (!was_awaited || self.sides().enumerate().any(is_left))
             .then_some("C8: undone, and a node that answers keeps the key")
     }
 
