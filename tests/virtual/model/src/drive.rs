@@ -9,7 +9,7 @@ use quorate_pure::core_source::algorithm::attempt::{
 
 use crate::judge::Outputs;
 use crate::place::{Entry, Failure, Kind, Request, Stray, Truth, small};
-use crate::scope::{Beginning, Flaw, GRACE, MARGIN, NODES, Scope};
+use crate::scope::{Beginning, GRACE, MARGIN, NODES, Scope};
 use crate::step::{Input, Next, Step};
 use crate::world::{Caller, Client, Undone, World, node_id, ticks, time};
 
@@ -83,7 +83,7 @@ impl World {
 
     /// Without a common clock: forgets requests that can have no effect any more.
     pub(crate) fn forget_strays(&mut self, scope: &Scope) {
-        if scope.has_clock() || scope.fencing.is_some_and(|it| it.flaw.is_some()) {
+        if scope.has_clock() {
             return;
         }
         for from in 0..scope.attempts {
@@ -157,7 +157,6 @@ impl World {
                     let promises = if is_promise { request.ttl.saturating_sub(MARGIN) } else { 0 };
                     let (call, reply, is_outdated) = (*call, None, false);
                     side.channel.push(Entry { call, request, reply, promises, is_outdated });
-                    self.take_highest(scope, from, request);
                 }
                 Action::GiveUp(call) => {
                     let given_up = side.channel.iter().position(|entry| entry.call == *call);
@@ -177,14 +176,6 @@ impl World {
                     self.place(node).sides[from].channel.retain(|entry| entry.reply.is_none());
                 }
             }
-        }
-    }
-
-    /// The wrong idea: the highest number needs no vote.
-    fn take_highest(&mut self, scope: &Scope, from: usize, request: Request) {
-        let is_flawed = scope.fencing.is_some_and(|it| it.flaw == Some(Flaw::MaxOfReplies));
-        if is_flawed && request.kind == Kind::Raise {
-            self.client(from).token = Some(request.number);
         }
     }
 
@@ -264,10 +255,7 @@ impl Client {
             match first {
                 Ok(()) => {
                     (self.caller, self.has_won) = (Caller::Holds, true);
-                    match scope.fencing.and_then(|fencing| fencing.flaw) {
-                        Some(Flaw::ReadBack) => self.reads = true,
-                        _ => self.token = self.machine.fencing_token().map(small),
-                    }
+                    self.token = self.machine.fencing_token().map(small);
                 }
                 Err(_) if is_adopting => self.caller = Caller::Parted,
                 Err(_) => (self.caller, self.undone) = (Caller::Gone, Undone::Awaited),

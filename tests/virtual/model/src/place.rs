@@ -3,7 +3,7 @@
 use quorate_pure::core_source::algorithm::attempt::{CallId, Message, Outcome};
 use quorate_pure::core_source::algorithm::fence::FencingToken;
 
-use crate::scope::{Flaw, Hints, MOST, Scope};
+use crate::scope::{Hints, MOST, Scope};
 
 /// A key that was set behind the release that undoes it.
 pub(crate) const LATE_EFFECT: &str = "C3: an acquire or a repair took effect behind its release";
@@ -183,7 +183,7 @@ impl Place {
             }
             Kind::Extend | Kind::OldExtend => is_ours && self.extend(from, request),
             Kind::Look => is_ours,
-            Kind::Raise => self.raise(scope, from, request.number),
+            Kind::Raise => self.raise(from, request.number),
             Kind::Release => self.release(from, request.number),
         };
         let reply = if is_granted { Outcome::Granted(None) } else { Outcome::Refused(()) };
@@ -226,10 +226,8 @@ impl Place {
         true
     }
 
-    fn raise(&mut self, scope: &Scope, from: usize, number: u8) -> bool {
-        let flaw = scope.fencing.and_then(|fencing| fencing.flaw);
-        let is_ours = self.has_token_of(from) || flaw == Some(Flaw::RaiseWithoutKey);
-        let is_raised = is_ours && self.number <= number;
+    fn raise(&mut self, from: usize, number: u8) -> bool {
+        let is_raised = self.has_token_of(from) && self.number <= number;
         if is_raised {
             self.number = number;
             self.sides[from].truth.number = number;
@@ -268,10 +266,10 @@ impl Place {
     }
 
     fn record_grant(&mut self, scope: &Scope, from: usize, hint: u8) {
-        let Some(fencing) = scope.fencing else { return };
-        if fencing.flaw != Some(Flaw::NoBump) {
-            self.number = (self.number + 1).max(hint);
+        if scope.fencing.is_none() {
+            return;
         }
+        self.number = (self.number + 1).max(hint);
         for (other, granted) in self.granted.iter().enumerate() {
             self.before[from][other] |= *granted && other != from;
         }

@@ -101,20 +101,6 @@ pub(crate) struct Fencing {
     /// The numbers that the nodes begin with.
     pub(crate) numbers: [u8; NODES],
     pub(crate) hints: Hints,
-    pub(crate) flaw: Option<Flaw>,
-}
-
-/// Fencing protocols that look right, each a change of one thing (DESIGN section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
-    /// The highest number of a quorum of grants is the token, without a vote.
-    MaxOfReplies,
-    /// A grant does not raise the number.
-    NoBump,
-    /// A node votes for a token whatever is at the key.
-    RaiseWithoutKey,
-    /// The holder reads its token from a quorum, later.
-    ReadBack,
 }
 
 /// Where the hints of acquires come from.

@@ -29,8 +29,6 @@ pub(crate) enum Step {
     Push(usize, usize),
     /// A revoke marks the key.
     Revoke(usize),
-    /// Only with a flaw: the holder reads its token.
-    ReadBack(usize, u8),
     ForeignTakes(usize),
     ForeignFrees(usize),
     Vanish(usize),

@@ -1,13 +1,13 @@
 //! Every step that can follow a state.
 
+use std::rc::Rc;
+
 use quorate_pure::core_source::algorithm::attempt::Outcome;
 
 use crate::place::{Entry, FOREIGN, Kind, Place, Request, Stray, Truth};
-use crate::scope::{Beginning, Flaw, Hints, NODES, Replies, Scope};
+use crate::scope::{Beginning, Hints, NODES, Replies, Scope, Time};
 use crate::step::{Fate, Input, Next, Step};
 use crate::world::{Caller, Client, Undone, World};
-
-mod alone;
 
 impl World {
     /// Every state that can follow.
@@ -41,7 +41,6 @@ impl World {
             return;
         };
         if client.is_quiescent() {
-            self.read_back(scope, at, next);
             return;
         }
         if client.is_due(self.start) && scope.has_clock() {
@@ -70,7 +69,6 @@ impl World {
         if scope.is_cancelled && !matches!(caller, Caller::Gone | Caller::Parted) {
             next.push(self.drive(scope, at, Step::Cancel(at), Input::Cancel));
         }
-        self.read_back(scope, at, next);
     }
 
     fn at_place(&self, scope: &Scope, at: usize, next: &mut Vec<Next>) {
@@ -126,7 +124,7 @@ impl World {
         let side = &self.places[node].sides[from];
         let strays = if scope.reads_old_first() { 1 } else { side.strays.len() };
         for place in 0..strays.min(side.strays.len()) {
-            if scope.has_clock() || self.has_effect(scope, from, node, side.strays[place].request) {
+            if scope.has_clock() || self.has_effect(from, node, side.strays[place].request) {
                 next.push(self.execute_stray(scope, from, node, place));
             }
         }
@@ -170,15 +168,11 @@ impl World {
     }
 
     /// Whether a request changes something. One that does not is equivalent to a lost one.
-    fn has_effect(&self, scope: &Scope, from: usize, node: usize, request: Request) -> bool {
+    fn has_effect(&self, from: usize, node: usize, request: Request) -> bool {
         let place = &self.places[node];
-        let flaw = scope.fencing.and_then(|fencing| fencing.flaw);
         match request.kind {
             Kind::Acquire | Kind::Repair => place.owner.is_none(),
-            Kind::Raise => {
-                let has_key = place.owner == Some(from) || flaw == Some(Flaw::RaiseWithoutKey);
-                has_key && place.number <= request.number
-            }
+            Kind::Raise => place.owner == Some(from) && place.number <= request.number,
             Kind::Release => place.owner == Some(from),
             Kind::Extend | Kind::OldExtend | Kind::Look => false,
         }
@@ -223,7 +217,7 @@ impl World {
     /// A request arrives at its node.
     fn arrive(&self, scope: &Scope, from: usize, node: usize, at: usize, next: &mut Vec<Next>) {
         let Entry { call, request, .. } = self.places[node].sides[from].channel[at];
-        if !scope.has_clock() && !self.has_effect(scope, from, node, request) {
+        if !scope.has_clock() && !self.has_effect(from, node, request) {
             return;
         }
         let is_revoked = self.clients[from].as_ref().is_some_and(|client| client.is_revoked);
@@ -335,5 +329,47 @@ impl World {
                 }
             }
         }
+    }
+    fn tick(&self, scope: &Scope, next: &mut Vec<Next>) {
+        let is_due = || self.begun().any(|(_, client)| client.is_due(self.start));
+        let under_way = |from: usize| -> usize {
+            self.places.iter().map(|place| place.sides[from].channel.len()).sum()
+        };
+        let is_in_time = scope.under_way.is_none_or(|most| {
+            most.iter().enumerate().all(|(from, most)| under_way(from) <= usize::from(*most))
+        });
+        let may_tick = scope.time == Time::LateTimers || scope.time == Time::Ticks && !is_due();
+        if !may_tick || !is_in_time {
+            return;
+        }
+        let mut world = self.clone();
+        for client in world.clients.iter_mut().flatten() {
+            // A clock that no attempt reads stands still, so that no two states differ only in it.
+            if !client.is_quiescent() {
+                Rc::make_mut(client).now += 1;
+            }
+        }
+        let promises = |at: usize| {
+            let sides = self.places[at].sides.iter();
+            sides.flat_map(|side| {
+                side.channel.iter().map(|it| it.promises).chain([side.truth.promised])
+            })
+        };
+        for at in (0..NODES).filter(|at| promises(*at).any(|left| left > 0)) {
+            for side in &mut world.place(at).sides {
+                side.truth.promised = side.truth.promised.saturating_sub(1);
+                side.channel.iter_mut().for_each(|it| it.promises = it.promises.saturating_sub(1));
+            }
+        }
+        for at in 0..NODES {
+            if self.places[at].left > 0 {
+                let place = world.place(at);
+                place.left -= 1;
+                if place.left == 0 {
+                    (place.owner, place.is_marked) = (None, false);
+                }
+            }
+        }
+        next.push(Next { step: Step::Tick, world, wrong: None });
     }
 }

@@ -69,8 +69,6 @@ pub(crate) struct Client {
     pub(crate) asked: Option<RoundId>,
     /// The fencing token; it is in use for ever after.
     pub(crate) token: Option<u8>,
-    /// Only with a flaw: the token is still to be read.
-    pub(crate) reads: bool,
     pub(crate) hint: u8,
     /// Which attempts had their token when this one began.
     pub(crate) older: [bool; MOST],
@@ -202,7 +200,6 @@ impl World {
             is_revoked: false,
             asked: None,
             token: None,
-            reads: false,
             hint,
             older,
         }
@@ -248,7 +245,7 @@ impl World {
             client.is_some().hash(&mut hasher);
             if let Some(client) = client {
                 let Client { machine, caller, now, ended_at: _, extensions, .. } = &**client;
-                let Client { asked, token, reads, hint, older, undone, .. } = &**client;
+                let Client { asked, token, hint, older, undone, .. } = &**client;
                 let Client { awaits_cleared, is_closed, longest_ttl: _, .. } = &**client;
                 let is_over = client.is_quiescent();
                 if !client.is_retired {
@@ -256,7 +253,7 @@ impl World {
                 }
                 client.is_revoked.hash(&mut hasher);
                 (caller, is_over, extensions, asked.is_some()).hash(&mut hasher);
-                (token, reads, hint, older).hash(&mut hasher);
+                (token, hint, older).hash(&mut hasher);
                 (undone, awaits_cleared, is_closed).hash(&mut hasher);
             }
         }
