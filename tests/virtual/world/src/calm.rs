@@ -39,7 +39,7 @@ pub(crate) fn check(scene: &Scene, managers: &[LockManager]) {
     give_up(scene, guard);
     // Calls in flight take a quarter of it, and the release comes behind them.
     sim.advance(plan.ttl / 2);
-    scene.no_keys_left("after the calm", |_| true);
+    scene.no_keys_left("after the calm");
     sim.advance(plan.ttl * 2);
 }
 

@@ -73,19 +73,9 @@ pub(crate) enum What {
 }
 
 impl History {
-    /// A client was granted a lock on `resource` at `at`, and may rely on it until `until`.
+    /// A client was granted a lock on `resource` at `at`, and may rely on it until `until`. Others may
+    /// read it, too, if it `reads`.
     pub(crate) fn granted(
-        &self,
-        at: Duration,
-        client: usize,
-        resource: impl Into<String>,
-        until: Duration,
-    ) -> LockId {
-        self.granted_to(at, client, resource, until, false)
-    }
-
-    /// The same, of a reader or a writer.
-    pub(crate) fn granted_to(
         &self,
         at: Duration,
         client: usize,

@@ -218,17 +218,3 @@ impl Field {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_of_jobs_is_one_run_and_clean() {
-        for seed in 1..8 {
-            let (once, again) = (run(seed), run(seed));
-            assert_eq!(once.violations, [], "seed {seed}");
-            assert_eq!(once.history.digest(), again.history.digest(), "seed {seed}");
-        }
-    }
-}

@@ -161,7 +161,7 @@ mod tests {
     fn judged(margin: u64, lines: &[Line]) -> [usize; 2] {
         let (history, at) = (History::default(), Duration::from_secs);
         for (resource, from, until, then) in lines {
-            let lock = history.granted(at(*from), 1, *resource, at(*until));
+            let lock = history.granted(at(*from), 1, *resource, at(*until), false);
             for (what, when, until) in *then {
                 let what = match what {
                     'x' => What::Extended(lock, at(*until)),
@@ -195,7 +195,7 @@ mod tests {
         for (from, until, reads) in
             [(0, 30, true), (5, 10, true), (20, 40, false), (35, 50, true), (36, 45, true)]
         {
-            history.granted_to(at(from), 1, "r", at(until), reads);
+            history.granted(at(from), 1, "r", at(until), reads);
         }
         let found = judge(&history.events(), Duration::ZERO);
         assert_eq!((found.len(), judged(0, shared)), (3, [1, 0]), "{found:?}");

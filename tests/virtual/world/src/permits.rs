@@ -131,18 +131,3 @@ impl Field {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Rule S1.
-    #[test]
-    fn a_seed_of_permits_is_one_run_and_clean() {
-        for seed in 1..4 {
-            let (once, again) = (run(seed), run(seed));
-            assert_eq!(once.violations, [], "seed {seed}");
-            assert_eq!(once.history.digest(), again.history.digest(), "seed {seed}");
-        }
-    }
-}

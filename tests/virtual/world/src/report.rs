@@ -19,24 +19,21 @@ pub(crate) struct Options {
     seeds: u64,
     class: Option<Class>, // `None` for all classes, each with its part of the seeds.
     twice: bool,
-    failures: usize,
-    threads: usize,
     pub(crate) replay: Option<u64>,
 }
 
 impl Options {
     pub(crate) fn usage() -> String {
-        let options = "options: --seeds N, --from SEED, --twice, --threads N, --class NAME, \
-                       --failures N (stop after so many), --replay SEED\nclasses:\n  all\n";
-        let class = |(_, word, _, about)| format!("  {word:9} {about}\n");
-        options.to_owned() + &CLASSES.map(class).concat()
+        let words = CLASSES.map(|(_, word, _)| word).join(", ");
+        format!(
+            "options: --seeds N, --from SEED, --twice, --class NAME, --replay SEED\n\
+             classes, which README.md describes: all, {words}\n"
+        )
     }
 
     pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let (class, twice, replay) = (Some(Class::Promised), false, None);
-        let mut options =
-            Self { from: 1, seeds: 1_000, class, twice, failures: 10, threads, replay };
+        let mut options = Self { from: 1, seeds: 1_000, class, twice, replay };
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             let mut number = || {
@@ -47,8 +44,6 @@ impl Options {
                 "--seeds" => options.seeds = number()?,
                 "--from" => options.from = number()?,
                 "--replay" => options.replay = Some(number()?),
-                "--failures" => options.failures = usize::try_from(number()?).unwrap_or(1),
-                "--threads" => options.threads = usize::try_from(number()?).unwrap_or(1),
                 "--twice" => options.twice = true,
                 "--class" => {
                     let word = words.next().unwrap_or_default();
@@ -68,18 +63,20 @@ impl Options {
     }
 }
 
+/// After so many failures the rest of a class is not run.
+const ENOUGH: usize = 10;
+
 #[derive(Debug)]
 pub(crate) struct Report {
     class: Class,
     seeds: u64,
     pub(crate) failures: BTreeMap<u64, String>, // Seeds that went wrong, each with what went wrong first.
-    overlaps: u64,
     sum: Outcome,
     took: Duration,
 }
 
 pub(crate) fn sweep(options: &Options) -> Vec<Report> {
-    let chosen = CLASSES.into_iter().filter_map(|(class, _, part, _)| match options.class {
+    let chosen = CLASSES.into_iter().filter_map(|(class, _, part)| match options.class {
         None => Some((class, (options.seeds * part).div_ceil(1_000))),
         Some(one) => (one == class).then_some((class, options.seeds)),
     });
@@ -94,12 +91,11 @@ fn sweep_class(options: &Options, class: Class, seeds: u64) -> Report {
         class,
         seeds: 0,
         failures: BTreeMap::new(),
-        overlaps: 0,
         sum: Outcome::default(),
         took: Duration::ZERO,
     });
     std::thread::scope(|scope| {
-        for _ in 0..options.threads {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while !enough.load(Ordering::Relaxed) {
                     let place = next.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +107,7 @@ fn sweep_class(options: &Options, class: Class, seeds: u64) -> Report {
                     let mut report = lock(&report);
                     report.add(outcome);
                     report.failures.extend(wrong.map(|wrong| (seed, wrong)));
-                    if report.failures.len() >= options.failures {
+                    if report.failures.len() >= ENOUGH {
                         enough.store(true, Ordering::Relaxed);
                     }
                 }
@@ -137,9 +133,7 @@ fn run_one(seed: u64, class: Class, twice: bool) -> (Outcome, Option<String>) {
 impl Report {
     fn add(&mut self, one: Outcome) {
         self.seeds += 1;
-        self.overlaps += u64::from(one.overlaps > 0);
         self.sum.simulated += one.simulated;
-        self.sum.waits.add(&one.waits);
         for (kind, count) in one.faults {
             *self.sum.faults.entry(kind).or_default() += count;
         }
@@ -148,7 +142,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { class, seeds, failures, overlaps, sum, took } = self;
+        let Self { class, seeds, failures, sum, took } = self;
         let (took, word) = (took.as_secs_f64(), class.word());
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let per_second = *seeds as f64 / took.max(1e-9);
@@ -160,12 +154,6 @@ impl fmt::Display for Report {
         let faults: Vec<_> =
             sum.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         writeln!(f, "faults injected: {}", faults.join(", "))?;
-        if class.is_about_waiting() {
-            write!(f, "{}", sum.waits)?;
-        }
-        if matches!(class, Class::Broken | Class::Storm) {
-            writeln!(f, "two holders in {overlaps} worlds, whose promises were broken")?;
-        }
         writeln!(f, "violations: {}", failures.len())?;
         for (seed, what) in failures {
             writeln!(f, "  seed {seed}: {what}")?;

@@ -6,11 +6,9 @@
 
 mod board;
 mod contender;
-mod counts;
 mod crowd;
 mod kills;
 mod plan;
 mod run;
 
-pub(crate) use self::counts::Waits;
 pub(crate) use self::run::run;

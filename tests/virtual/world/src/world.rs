@@ -1,9 +1,9 @@
-//! What all parts of a world share: its clock, draws and nodes, what happened, and what went wrong.
+//! What all parts of a world need: its draws, what happened in it, and what went wrong.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -11,21 +11,11 @@ use quorate_core::{BackendError, BackendErrorKind, LockRequest, Runtime};
 use quorate_memory::{Effect, MemoryNode, Rule, Sim};
 
 use crate::dice::Dice;
-use crate::history::{AttemptId, History, What};
+use crate::history::{AttemptId, What};
 use crate::oracle::Violation;
-use crate::plan::Plan;
+use crate::run::Scene;
 
 pub(crate) type Faults = BTreeMap<&'static str, u64>;
-
-#[derive(Clone, Debug)]
-pub(crate) struct World {
-    pub(crate) sim: Sim,
-    pub(crate) dice: Dice,
-    pub(crate) nodes: Vec<MemoryNode>,
-    pub(crate) history: History,
-    delay: (Duration, Duration), // How long a message takes when nothing is wrong, at the least and at the most.
-    found: Arc<Mutex<(Vec<Violation>, Faults)>>,
-}
 
 /// All draws of a world come from its seed.
 pub(crate) fn dice_of(sim: &Sim) -> Dice {
@@ -33,19 +23,7 @@ pub(crate) fn dice_of(sim: &Sim) -> Dice {
     Dice::on(move |end| sim.random_below(end))
 }
 
-impl World {
-    /// Draws the nodes. One half keeps the order of calls, the other one is behind a pool.
-    pub(crate) fn new(sim: &Sim, plan: &Plan) -> Self {
-        let (dice, delay) = (dice_of(sim), (plan.latency / 10, plan.latency));
-        let nodes = MemoryNode::cluster(plan.nodes, sim.clone())
-            .into_iter()
-            .map(|node| if dice.percent(50) { node } else { node.unordered() })
-            .map(|node| plan.ability.of(node))
-            .collect();
-        let (history, found) = (History::default(), Arc::default());
-        Self { sim: sim.clone(), dice, nodes, history, delay, found }
-    }
-
+impl Scene {
     pub(crate) fn wrong(&self, what: impl Into<String>) {
         lock(&self.found).0.push(Violation::other(self.sim.elapsed(), what));
     }
@@ -56,16 +34,8 @@ impl World {
         }
     }
 
-    pub(crate) fn take_wrong(&self) -> Vec<Violation> {
-        std::mem::take(&mut lock(&self.found).0)
-    }
-
     pub(crate) fn count(&self, kind: &'static str) {
         *lock(&self.found).1.entry(kind).or_default() += 1;
-    }
-
-    pub(crate) fn faults(&self) -> Faults {
-        lock(&self.found).1.clone()
     }
 
     /// Notes something that helps the reader of the history.
@@ -80,17 +50,17 @@ impl World {
     /// No message of a node is lost or late any more.
     pub(crate) fn calm(&self, node: &MemoryNode) {
         node.clear_rules();
-        let (least, most) = self.delay;
-        node.add_rule(Rule::new(Effect::Delay { least, most }));
+        let most = self.plan.latency;
+        node.add_rule(Rule::new(Effect::Delay { least: most / 10, most }));
     }
 
     pub(crate) fn heal(&self) {
         self.nodes.iter().for_each(MemoryNode::heal);
     }
 
-    /// No key of a lock may be on a node that is `meant`.
-    pub(crate) fn no_keys_left(&self, when: &str, meant: impl Fn(&MemoryNode) -> bool) {
-        for node in self.nodes.iter().filter(|node| meant(node)) {
+    /// No key of a lock may be on a node.
+    pub(crate) fn no_keys_left(&self, when: &str) {
+        for node in &self.nodes {
             for key in lock_keys(node) {
                 let key = String::from_utf8_lossy(&key);
                 self.wrong(format!("{key} is left on {} {when}", node.name()));

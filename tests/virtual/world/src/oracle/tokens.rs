@@ -203,7 +203,7 @@ mod tests {
         }
         forgets.into_iter().for_each(|at| history.add(AT(at), 0, What::Forgot("a".to_owned())));
         for &(client, asked, had, token, hint) in had {
-            let lock = history.granted(AT(had), client, "r", AT(had + 10));
+            let lock = history.granted(AT(had), client, "r", AT(had + 10), false);
             let begun = Begun { attempt: id(client % 10), at: AT(asked), hint };
             let token = FencingToken::new(token).unwrap();
             history.add(AT(had), client, What::Fenced(lock, token, begun));

@@ -7,13 +7,25 @@ use std::time::Duration;
 
 use quorate_memory::Operation;
 
-use super::counts::{Waits, rule};
 use super::plan::Habits;
 use crate::history::AttemptId;
 use crate::oracle::Violation;
 use crate::world::lock;
 
 mod checks;
+
+/// The rules of waiting, the order inside a process, and C8, as a report names them.
+pub(crate) mod rule {
+    pub(crate) const W1_IDLE: &str = "W1: a free lock was idle while a process waited";
+    pub(crate) const W2_SHARE: &str = "W2: a process had less than half of its share";
+    pub(crate) const W2_HAND_OVER: &str = "W2: under 90 of 100 releases went to another process";
+    /// It waited for longer than all others together can explain.
+    pub(crate) const W3_STARVED: &str = "W3: a waiter was starved";
+    pub(crate) const W3_LEFT: &str = "W3: the keys of a killed waiter were there after 10 s";
+    pub(crate) const W4_COST: &str = "W4: a waiting process sent too many commands";
+    pub(crate) const ORDER: &str = "order: a waiter was overtaken inside its process";
+    pub(crate) const C8: &str = "C8: a failed request had keys on a node that answers";
+}
 
 /// One wait, by the order of arrival.
 pub(crate) type WaitId = u64;
@@ -30,7 +42,6 @@ pub(crate) struct Who {
 /// The waits and holders of a world.
 #[derive(Debug)]
 pub(crate) struct Board {
-    seed: u64,
     plan: Habits,
     next: WaitId,
     waits: BTreeMap<WaitId, Wait>,
@@ -42,7 +53,9 @@ pub(crate) struct Board {
     failed: HashSet<AttemptId>, // Attempts of requests that failed: what a node grants them now was left behind.
     pub(super) wrong: Vec<Violation>,
     is_over: bool, // The processes leave, and shares count no more.
-    found: Waits,
+    holds: u64,
+    contested: u64, // How many releases another process was waiting for.
+    to_another: u64,
 }
 
 #[derive(Debug)]
@@ -88,14 +101,8 @@ const BEGINNING: Duration = Duration::from_secs(1);
 const REFRESH: Duration = Duration::from_millis(820);
 
 impl Board {
-    pub(crate) fn new(
-        seed: u64,
-        plan: &Habits,
-        broken: Arc<Mutex<Vec<(Duration, Duration)>>>,
-    ) -> Self {
-        let ordered = u64::from(plan.is_ordered());
+    pub(crate) fn new(plan: &Habits, broken: Arc<Mutex<Vec<(Duration, Duration)>>>) -> Self {
         Self {
-            seed,
             plan: plan.clone(),
             next: 0,
             waits: BTreeMap::new(),
@@ -106,7 +113,9 @@ impl Board {
             failed: HashSet::new(),
             wrong: Vec::new(),
             is_over: false,
-            found: Waits { worlds: 1, ordered, ..Waits::default() },
+            holds: 0,
+            contested: 0,
+            to_another: 0,
         }
     }
 
@@ -125,7 +134,7 @@ impl Board {
             cost.since = since;
         }
         cost.waiting += 1;
-        let (keys, holds) = (keys.to_vec(), self.found.holds);
+        let (keys, holds) = (keys.to_vec(), self.holds);
         self.next += 1;
         self.waits.insert(self.next, Wait { who, keys, since, deadline, holds });
         self.next
@@ -139,11 +148,11 @@ impl Board {
         let counts = !self.is_over && now >= BEGINNING;
         for key in &wait.keys {
             self.check_idle(now, *key);
-            let (state, found) = (&mut self.keys[*key], &mut self.found);
+            let state = &mut self.keys[*key];
             state.holder = Some((id, wait.who));
             if let Some(before) = state.contested.take().filter(|_| counts) {
-                found.contested += 1;
-                found.to_another += u64::from(before != wait.who.place);
+                self.contested += 1;
+                self.to_another += u64::from(before != wait.who.place);
             }
             if counts {
                 *state.holds.entry(wait.who.place).or_default() += 1;
@@ -154,7 +163,7 @@ impl Board {
         }
         self.costs.entry(wait.who.client).or_default().changes += 1;
         self.ends(now, &wait);
-        self.found.holds += 1;
+        self.holds += 1;
     }
 
     /// A wait ended without the lock: with an error, or since it was cancelled.
@@ -242,12 +251,6 @@ impl Board {
         if !std::mem::replace(&mut self.is_over, true) {
             self.check_shares(now);
         }
-    }
-
-    /// What waiting cost, when no process waits any more.
-    pub(crate) fn found(&mut self, now: Duration) -> Waits {
-        self.check_costs(now);
-        self.found.clone()
     }
 
     pub(crate) fn broke(&mut self, at: Duration, rule: &str, what: impl fmt::Display) {

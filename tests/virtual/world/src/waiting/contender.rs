@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use quorate_core::{Lease, LockError, LockRequest, Runtime, WithError};
 
-use super::board::WaitId;
-use super::counts::rule;
+use super::board::{WaitId, rule};
 use super::crowd::{Crowd, Member};
 use crate::history::{LockId, What};
 use crate::world::{Cancel, attempt_at, lock, name};
@@ -132,7 +131,8 @@ impl<'a> Turn<'a> {
         if left.is_zero() && !self.is_closed() {
             crowd.wrong(format!("client {} was given a lock that is over", client.id()));
         }
-        let granted = |key: &usize| crowd.history.granted(now, client.id(), name(*key), now + left);
+        let granted =
+            |key: &usize| crowd.history.granted(now, client.id(), name(*key), now + left, false);
         lock(&self.locks).extend(self.keys.iter().map(granted));
     }
 

@@ -42,8 +42,8 @@ impl Deref for Crowd {
 }
 
 impl Crowd {
-    pub(crate) fn new(scene: Arc<Scene>, habits: Habits, seed: u64) -> Self {
-        let board = Arc::new(Mutex::new(Board::new(seed, &habits, Arc::clone(&scene.broken))));
+    pub(crate) fn new(scene: Arc<Scene>, habits: Habits) -> Self {
+        let board = Arc::new(Mutex::new(Board::new(&habits, Arc::clone(&scene.broken))));
         Self { scene, habits, board, members: Arc::default(), dead: Arc::default() }
     }
 

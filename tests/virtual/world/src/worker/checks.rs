@@ -83,7 +83,7 @@ impl Worker {
         if lease.remaining() > self.plan.validity_of(self.plan.max_ttl()) {
             self.wrong(format!("client {client} was given a lock for too long"));
         }
-        let lock = self.history.granted_to(now, client, name(resource), until, reads);
+        let lock = self.history.granted(now, client, name(resource), until, reads);
         match (lease.fencing_token(), begun) {
             (Some(token), Some(begun)) => self.now(What::Fenced(lock, token, begun)),
             (Some(_), None) => self.wrong("a lock has a token, and no attempt asked for one"),

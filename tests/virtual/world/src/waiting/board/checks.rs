@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::counts::rule;
 use super::super::plan::MS;
-use super::{Board, Cost, REFRESH, Wait, WaitId};
+use super::{Board, Cost, REFRESH, Wait, WaitId, rule};
 use crate::plan::Class;
 
 impl Board {
@@ -16,7 +15,6 @@ impl Board {
         if !self.plan.is_ordered() {
             return;
         }
-        self.found.longest_idle = self.found.longest_idle.max(idle);
         let timeouts = if self.plan.class == Class::Gate { 2 } else { 0 };
         let disturbed = self.plan.node_timeout() * timeouts;
         if idle > REFRESH + MS * 20 + self.plan.round_trip() * 4 + disturbed {
@@ -31,13 +29,12 @@ impl Board {
             return;
         }
         let waited = now.saturating_sub(wait.since);
-        self.found.longest_wait = self.found.longest_wait.max((waited, self.seed));
         let others = u32::try_from(plan.clients * plan.tasks).unwrap_or(u32::MAX);
         let turn = plan.hold + plan.round_trip() * 6 + MS * 20;
         // One that was overtaken out of turn comes back with its next refresh.
         let bound = turn * others * 4 + REFRESH + self.excused(wait.since, now);
         if waited > bound {
-            let (place, holds) = (wait.who.place, self.found.holds - wait.holds);
+            let (place, holds) = (wait.who.place, self.holds - wait.holds);
             let what = format!(
                 "process {place} waited {waited:?} of {bound:?} until {now:?}, for {holds} locks of others"
             );
@@ -69,20 +66,19 @@ impl Board {
         let count = |place| (holds.get(&place).copied().unwrap_or_default(), place);
         let (least, place) = (0..self.plan.clients).map(count).min().unwrap_or_default();
         let share = least as f64 * processes as f64 / all as f64;
-        self.found.least_share = Some(share);
         if share < 0.5 {
             let what = format!("process {place} had {least} of {all} locks: {holds:?}");
             self.broke(now, rule::W2_SHARE, what);
         }
-        let (contested, to_another) = (self.found.contested, self.found.to_another);
+        let (contested, to_another) = (self.contested, self.to_another);
         // Of two, each one that was overtaken out of turn is alone for a refresh.
         if processes > 2 && contested >= 50 && to_another * 10 < contested * 9 {
             self.broke(now, rule::W2_HAND_OVER, format!("{to_another} of {contested}"));
         }
     }
 
-    /// W4: at most two commands a second, and eight per change of holder and for the begin.
-    pub(super) fn check_costs(&mut self, now: Duration) {
+    /// W4: at most two commands a second, and eight per change of holder and for the begin. No process waits any more.
+    pub(crate) fn check_costs(&mut self, now: Duration) {
         // What was killed may leave a lock that the gate does not know.
         let is_left = self.keys.iter().any(|key| !key.stale_until.is_zero());
         let is_misled = self.plan.class == Class::Gate || is_left;
