@@ -29,76 +29,48 @@ const USUAL: usize = 100_000;
 
 /// The scopes with one clock, one attempt or two that compete, and whether the ordinary test run explores
 /// them to a limit.
-const KINDS: [(&str, bool); 19] = [
-    ("delivered late", false),
-    ("late timers", false),
-    ("renewed", false),
-    ("released", true),
-    ("adopted", false),
-    ("two", false),
-    ("errors", true),
-    ("extended", true),
-    ("keys vanish", true),
-    ("fenced", true),
-    ("contested", true),
-    ("hold limit", true),
-    ("closed", true),
-    ("lapsed", true),
-    ("again", true),
-    ("told", true),
-    ("told in any order", true),
-    ("cut off", true),
-    ("revoked from two", false),
-];
-
-fn scope(kind: &'static str, is_ordered: bool) -> Scope {
-    let new = Scope::new(kind, is_ordered);
+fn scopes(is_ordered: bool) -> [(Scope, bool); 19] {
+    let new = |name| Scope::new(name, is_ordered);
+    let under_way = Some([2, 0]);
+    let extended = |name| Scope { extensions: 1, ..new(name) };
+    let longer = |name| Scope { extension_ttl: 2, ..extended(name) };
+    let vanishing = |name| Scope { keys_vanish: true, ..extended(name) };
     let fencing = Some(Fencing { numbers: [0, 0, 1], hints: Hints::Given([0; 3]) });
-    match kind {
-        "delivered late" => Scope { drops: 1, is_cancelled: true, is_delivered_late: true, ..new },
-        "late timers" => Scope { time: Time::LateTimers, is_cancelled: true, extensions: 1, ..new },
-        "renewed" => Scope { extensions: 2, under_way: Some([2, 0]), ..new },
-        "released" => {
-            let (replies, under_way) = (Replies::Shuffled, Some([2, 0]));
-            Scope { extensions: 1, drops: 2, replies, under_way, ..new }
-        }
-        "adopted" => {
-            let beginning = Beginning::Adopt;
-            Scope { beginning, is_cancelled: true, keys_vanish: true, extensions: 1, ..new }
-        }
-        "two" => Scope { attempts: 2, under_way: Some([2, 0]), ..new },
-        "errors" => Scope { has_errors: true, is_cancelled: true, ..new },
-        "extended" => Scope { extensions: 1, extension_ttl: 2, drops: 1, ..new },
-        "keys vanish" => Scope { extensions: 1, has_foreign: true, keys_vanish: true, ..new },
-        "fenced" => Scope { fencing, is_cancelled: true, has_errors: true, ..new },
-        "contested" => Scope { fencing, has_foreign: true, ..new },
-        "hold limit" => Scope { hold_limit: Some(1), is_cancelled: true, extensions: 1, ..new },
-        "closed" => Scope { is_closed: true, is_cancelled: true, extensions: 1, ..new },
-        "lapsed" => {
-            let under_way = Some([2, 0]);
-            Scope { extensions: 1, extension_ttl: 2, keys_vanish: true, under_way, ..new }
-        }
-        "told" | "told in any order" => {
-            let (has_pushes, under_way) = (is_ordered, Some([3, 0]));
-            let is_shuffled = kind == "told in any order";
-            let replies = if is_shuffled { Replies::Shuffled } else { Replies::Later };
-            let told = Scope { replies, has_pushes, revokes: 3, keys_vanish: true, ..new };
-            Scope { extensions: 1, under_way, ..told }
-        }
-        "cut off" => {
-            let under_way = Some([3, 0]);
-            Scope { extensions: 2, keys_vanish: true, drops: 1, under_way, ..new }
-        }
-        "revoked from two" => {
-            let under_way = Some([2, 0]);
-            Scope { revokes: 1, attempts: 2, under_way, ..new }
-        }
-        "again" => {
-            let under_way = Some([0, 0]);
-            Scope { attempts: 2, is_again: true, has_foreign: true, under_way, ..new }
-        }
-        _ => unreachable!(),
-    }
+    let told = |name| {
+        let (has_pushes, under_way) = (is_ordered, Some([3, 0]));
+        Scope { has_pushes, revokes: 3, under_way, ..vanishing(name) }
+    };
+    let is_cancelled = true;
+    [
+        (Scope { drops: 1, is_cancelled, is_delivered_late: true, ..new("delivered late") }, false),
+        (Scope { time: Time::LateTimers, is_cancelled, ..extended("late timers") }, false),
+        (Scope { extensions: 2, under_way, ..new("renewed") }, false),
+        (Scope { drops: 2, replies: Replies::Shuffled, under_way, ..extended("released") }, true),
+        (Scope { beginning: Beginning::Adopt, is_cancelled, ..vanishing("adopted") }, false),
+        (Scope { attempts: 2, under_way, ..new("two") }, false),
+        (Scope { has_errors: true, is_cancelled, ..new("errors") }, true),
+        (Scope { drops: 1, ..longer("extended") }, true),
+        (Scope { has_foreign: true, ..vanishing("keys vanish") }, true),
+        (Scope { fencing, is_cancelled, has_errors: true, ..new("fenced") }, true),
+        (Scope { fencing, has_foreign: true, ..new("contested") }, true),
+        (Scope { hold_limit: Some(1), is_cancelled, ..extended("hold limit") }, true),
+        (Scope { is_closed: true, is_cancelled, ..extended("closed") }, true),
+        (Scope { keys_vanish: true, under_way, ..longer("lapsed") }, true),
+        (
+            Scope {
+                attempts: 2,
+                is_again: true,
+                has_foreign: true,
+                under_way: Some([0, 0]),
+                ..new("again")
+            },
+            true,
+        ),
+        (told("told"), true),
+        (Scope { replies: Replies::Shuffled, ..told("told in any order") }, true),
+        (Scope { extensions: 2, drops: 1, under_way: Some([3, 0]), ..vanishing("cut off") }, true),
+        (Scope { revokes: 1, attempts: 2, under_way, ..new("revoked from two") }, false),
+    ]
 }
 
 /// Attempts that compete for fencing tokens. Keys vanish at any moment, and clocks have any rate.
@@ -125,11 +97,11 @@ const NUMBERS: [[u8; NODES]; 6] =
 /// One attempt on ordered connections or on a pool, and two that compete: no promise is broken.
 #[must_use]
 pub fn promises(size: Size, is_ordered: bool) -> Vec<Case> {
-    let case = |(kind, is_large)| {
+    let case = |(scope, is_large)| {
         let limit = if is_large && size == Size::Usual { USUAL } else { usize::MAX };
-        Case { scope: scope(kind, is_ordered), limit, expected: None }
+        Case { scope, limit, expected: None }
     };
-    KINDS.into_iter().map(case).collect()
+    scopes(is_ordered).map(case).to_vec()
 }
 
 /// Fencing tokens are unique and in order, whatever is late or lost.

@@ -134,6 +134,11 @@ impl Scope {
         }
     }
 
+    /// Whether no hint depends on the numbers of the nodes.
+    pub(crate) fn has_given_hints(&self) -> bool {
+        self.fencing.is_none_or(|fencing| matches!(fencing.hints, Hints::Given(_)))
+    }
+
     /// Whether nodes and attempts have one clock.
     pub(crate) fn has_clock(&self) -> bool {
         self.time != Time::Any

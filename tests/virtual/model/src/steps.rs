@@ -105,9 +105,7 @@ impl World {
         if self.losses > 0 {
             let mut world = self.clone();
             world.losses -= 1;
-            let is_given =
-                scope.fencing.is_none_or(|fencing| matches!(fencing.hints, Hints::Given(_)));
-            let lost_at = if is_given { 0 } else { self.peak + 1 };
+            let lost_at = if scope.has_given_hints() { 0 } else { self.peak + 1 };
             let place = world.place(at);
             (place.owner, place.left, place.number, place.lost_at) = (None, 0, 0, lost_at);
             next.push(Next { step: Step::LoseData(at), world, wrong: None });
@@ -207,8 +205,7 @@ impl World {
         let hint = if is_read_late { given.max(place.lost_at) } else { given };
         let (reply, wrong) = place.execute(scope, from, request, hint, is_excused);
         let number = place.number;
-        let is_given = scope.fencing.is_none_or(|fencing| matches!(fencing.hints, Hints::Given(_)));
-        if !is_given {
+        if !scope.has_given_hints() {
             self.peak = self.peak.max(number);
         }
         (reply, wrong)

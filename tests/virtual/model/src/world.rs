@@ -134,8 +134,7 @@ impl World {
     /// No attempt has begun.
     pub(crate) fn new(scope: &Scope, start: Instant) -> Self {
         let numbers = scope.fencing.map_or([0; NODES], |fencing| fencing.numbers);
-        let is_given = scope.fencing.is_none_or(|it| matches!(it.hints, Hints::Given(_)));
-        let peak = numbers.into_iter().max().filter(|_| !is_given);
+        let peak = numbers.into_iter().max().filter(|_| !scope.has_given_hints());
         Self {
             start,
             clients: [const { None }; MOST],
@@ -244,17 +243,13 @@ impl World {
         for client in &self.clients {
             client.is_some().hash(&mut hasher);
             if let Some(client) = client {
-                let Client { machine, caller, now, ended_at: _, extensions, .. } = &**client;
-                let Client { asked, token, hint, older, undone, .. } = &**client;
-                let Client { awaits_cleared, is_closed, longest_ttl: _, .. } = &**client;
-                let is_over = client.is_quiescent();
+                let Client { caller, extensions, asked, token, hint, older, .. } = &**client;
                 if !client.is_retired {
-                    machine.fingerprint(time(self.start, *now), &mut hasher);
+                    client.machine.fingerprint(time(self.start, client.now), &mut hasher);
                 }
-                client.is_revoked.hash(&mut hasher);
-                (caller, is_over, extensions, asked.is_some()).hash(&mut hasher);
-                (token, hint, older).hash(&mut hasher);
-                (undone, awaits_cleared, is_closed).hash(&mut hasher);
+                (caller, client.is_quiescent(), extensions, asked.is_some()).hash(&mut hasher);
+                (token, hint, older, client.undone).hash(&mut hasher);
+                (client.is_revoked, client.awaits_cleared, client.is_closed).hash(&mut hasher);
             }
         }
         (self.drops, self.repeats, self.losses, self.revokes, self.peak).hash(&mut hasher);
