@@ -12,7 +12,6 @@ mod cut;
 #[allow(dead_code, unreachable_pub, reason = "tests on real nodes use it, too")]
 #[path = "../../../support/dice.rs"]
 mod dice;
-mod door;
 mod groups;
 mod history;
 mod jobs;

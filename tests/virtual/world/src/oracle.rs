@@ -58,8 +58,9 @@ struct Tenure {
 ///
 /// A lock is held from when it was granted until its validity ends or its holder begins to give it
 /// up, whichever is first. A lock that ended by time and was not given up keeps out all others for `margin`
-/// more (H4). What was never acknowledged is held by no client.
-pub(crate) fn judge(events: &[Event], margin: Duration) -> Vec<Violation> {
+/// more (H4). What was never acknowledged is held by no client. Returns how many readers met another
+/// one, too.
+pub(crate) fn judge(events: &[Event], margin: Duration) -> (Vec<Violation>, usize) {
     let mut tenures: Vec<Tenure> = Vec::new();
     let mut places: HashMap<LockId, usize> = HashMap::new();
     let mut violations = Vec::new();
@@ -91,19 +92,21 @@ pub(crate) fn judge(events: &[Event], margin: Duration) -> Vec<Violation> {
             _ => {}
         }
     }
-    violations.extend(overlaps(tenures));
-    violations
+    let (overlaps, together) = overlaps(tenures);
+    violations.extend(overlaps);
+    (violations, together)
 }
 
-fn overlaps(mut tenures: Vec<Tenure>) -> Vec<Violation> {
+fn overlaps(mut tenures: Vec<Tenure>) -> (Vec<Violation>, usize) {
     tenures.retain(|tenure| tenure.start < tenure.end);
     tenures.sort_by(|a, b| (&a.resource, a.start).cmp(&(&b.resource, b.start)));
-    let mut violations = Vec::new();
+    let (mut violations, mut together) = (Vec::new(), 0);
     // The tenure that keeps others out longest of all earlier ones, for each resource: of writers, and of readers.
     let mut latest: [Option<Tenure>; 2] = [None, None];
     for tenure in tenures {
         for before in latest.iter().flatten().filter(|before| before.resource == tenure.resource) {
             let is_shared = before.reads && tenure.reads;
+            together += usize::from(is_shared && tenure.start < before.end);
             if tenure.start < before.kept && !is_shared {
                 let what = format!(
                     "two holders of {}: {} of client {}, and {} of client {} from {:.6}s,",
@@ -125,28 +128,7 @@ fn overlaps(mut tenures: Vec<Tenure>) -> Vec<Violation> {
             *same = Some(tenure);
         }
     }
-    violations
-}
-
-/// How many readers were granted a resource that another one was reading.
-#[cfg(test)]
-pub(crate) fn readers_together(events: &[Event]) -> usize {
-    let ended = |lock: &LockId, at: Duration| {
-        events.iter().any(|event| event.at <= at && event.what == What::Ended(*lock))
-    };
-    let reading = events.iter().filter_map(|event| match &event.what {
-        What::Granted { lock, resource, until, reads: true } => {
-            Some((event.at, lock, resource, *until))
-        }
-        _ => None,
-    });
-    let reading: Vec<_> = reading.collect();
-    let meets = |(at, lock, resource, _): &&(Duration, &LockId, &String, Duration)| {
-        reading.iter().any(|(from, other, same, until)| {
-            other != lock && same == resource && (from..until).contains(&at) && !ended(other, *at)
-        })
-    };
-    reading.iter().filter(meets).count()
+    (violations, together)
 }
 
 #[cfg(test)]
@@ -171,7 +153,7 @@ mod tests {
                 history.add(at(*when), 1, what);
             }
         }
-        let found = judge(&history.events(), at(margin));
+        let (found, _) = judge(&history.events(), at(margin));
         [Breach::Overlap, Breach::TooLate]
             .map(|breach| found.iter().filter(|violation| violation.breach == breach).count())
     }
@@ -197,8 +179,8 @@ mod tests {
         {
             history.granted(at(from), 1, "r", at(until), reads);
         }
-        let found = judge(&history.events(), Duration::ZERO);
-        assert_eq!((found.len(), judged(0, shared)), (3, [1, 0]), "{found:?}");
+        let (found, together) = judge(&history.events(), Duration::ZERO);
+        assert_eq!((found.len(), together, judged(0, shared)), (3, 2, [1, 0]), "{found:?}");
         let late: &[Line] = &[
             ("r", 0, 10, &[('r', 10, 0), ('x', 11, 20)]),
             ("s", 50, 60, &[('e', 51, 0), ('r', 52, 0)]),

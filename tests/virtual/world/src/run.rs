@@ -7,9 +7,8 @@ use quorate_core::{LockGuard, LockManager, Runtime};
 use quorate_memory::{Effect, MemoryNode, Rule, Sim, SimClient, Value};
 
 use crate::dice::Dice;
-use crate::door::Door;
 use crate::history::{Event, History, What};
-use crate::oracle::{Forgetting, Violation, judge, judge_order, judge_tokens};
+use crate::oracle::{Violation, judge, judge_order, judge_tokens};
 use crate::plan::{Class, Plan, Tokens, Wall};
 use crate::process::Process;
 use crate::worker::Worker;
@@ -38,7 +37,6 @@ pub(crate) struct Scene {
     pub(crate) processes: Vec<Process>,
     pub(crate) pauses: Mutex<Vec<(usize, Duration, Duration)>>,
     pub(crate) broken: Arc<Mutex<Vec<(Duration, Duration)>>>, // From when to when a node or all pushes failed.
-    pub(crate) doors: Vec<Door>, // What is protected by fencing tokens: one door per resource.
     /// Guards that are not dropped while the world lasts. Really forgotten, they would keep it for
     /// ever.
     pub(crate) forgotten: Mutex<Vec<LockGuard>>,
@@ -65,7 +63,6 @@ impl Scene {
             found: Mutex::default(),
             pauses: Mutex::default(),
             broken: Arc::default(),
-            doors: (0..plan.resources).map(|_| Door::new()).collect(),
             forgotten: Mutex::default(),
             peers: Mutex::default(),
             working: Mutex::new(plan.clients * plan.tasks),
@@ -288,10 +285,9 @@ fn check_liveness(scene: &Scene, managers: &[LockManager]) {
 /// What is wrong, with what happened before the last checks.
 fn verdict(scene: &Scene, judged: &[Event]) -> Outcome {
     let plan = &scene.plan;
-    let held_twice = judge(judged, plan.least_margin());
-    if !held_twice.is_empty() {
-        scene.count("two holders");
-    }
+    let (held_twice, together) = judge(judged, plan.least_margin());
+    scene.count_all("two holders", usize::from(!held_twice.is_empty()));
+    scene.count_all("readers together", together);
     let mut outcome = scene.outcome(format!("{plan:?}"));
     if plan.excludes() {
         outcome.violations.extend(held_twice);
@@ -299,25 +295,8 @@ fn verdict(scene: &Scene, judged: &[Event]) -> Outcome {
     if plan.orders() {
         outcome.violations.extend(judge_order(judged));
     }
-    outcome.violations.extend(judge_all_tokens(scene, judged));
+    outcome.violations.extend(judge_tokens(judged, plan.nodes, plan.forgetting));
     outcome
-}
-
-/// What is wrong with tokens, and with the resources that they guard.
-fn judge_all_tokens(scene: &Scene, events: &[Event]) -> Vec<Violation> {
-    let forgetting = scene.plan.forgetting;
-    let mut wrong = judge_tokens(events, scene.nodes.len(), forgetting);
-    let forgot = events.iter().any(|event| matches!(event.what, What::Forgot(_)));
-    if forgetting == Forgetting::Guarded || !forgot {
-        for (resource, door) in scene.doors.iter().enumerate() {
-            let ((count, added), name) = (door.counts(), name(resource));
-            if count != added {
-                let what = format!("{name} lost additions behind its door: {count} of {added}");
-                wrong.push(Violation::other(scene.sim.elapsed(), what));
-            }
-        }
-    }
-    wrong
 }
 
 #[cfg(test)]
@@ -325,7 +304,6 @@ mod tests {
     use std::ops::RangeInclusive;
 
     use super::*;
-    use crate::oracle::readers_together;
 
     /// What came of each of these seeds, in which nothing is wrong.
     fn clean(class: Class, seeds: RangeInclusive<u64>) -> impl Iterator<Item = Outcome> {
@@ -365,8 +343,7 @@ mod tests {
     /// RW5: no reader beside a lock, and readers beside each other.
     #[test]
     fn seeds_with_readers_are_clean() {
-        let together = |outcome: Outcome| readers_together(&outcome.history.events());
-        let together: usize = clean(Class::Readers, 1..=20).map(together).sum();
+        let together = count(clean(Class::Readers, 1..=20), "readers together");
         assert!(together > 20, "{together} readers met another one");
     }
 

@@ -133,11 +133,10 @@ impl Worker {
         }
     }
 
-    /// Holds a lock: reads behind the door, extends or renews, writes, gives it up in one of several ways.
+    /// Holds a lock: relies on it, extends or renews it, gives it up in one of several ways.
     async fn hold(self: &Arc<Self>, resource: usize, Held { guard, cap, begun, reads }: Held) {
         let lock = self.granted(resource, &guard.lease(), begun, reads);
         let watch = Watch::new(self, guard.lease(), lock, cap);
-        let mut visit = self.doors[resource].enter(self, &watch.lease);
         let way = match self.dice.below(10) {
             0 | 1 => Way::Renewed,
             2 => Way::Run,
@@ -163,8 +162,6 @@ impl Worker {
             if !ended.unwrap_or_else(|_| !has_ended.load(Ordering::Relaxed)) {
                 self.wrong(format!("client {}: {lock} was over in a run", self.client().id()));
             }
-            // Others may have been there, with the same token.
-            visit = self.doors[resource].enter(self, &watch.lease);
         } else {
             for _ in 0..parts {
                 self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
@@ -184,13 +181,10 @@ impl Worker {
             }
             self.look(resource, guard.is_valid(), &watch);
         }
-        // Whether the lock is still held is the door's business.
-        visit.write(self, &watch.lease);
         let draw = self.dice.below(12);
         if draw == 0 {
             // It stays until the ttl is over, or until this client ends.
             self.sleep(self.plan.ttl * 2).await;
-            visit.write(self, &watch.lease);
         }
         watch.give_up();
         match draw {
@@ -242,13 +236,11 @@ impl Worker {
 
     /// What is done under a lock that ends it in time. Returns whether it was valid at the end.
     async fn work(&self, resource: usize, parts: usize, watch: &Watch) -> bool {
-        let mut visit = self.doors[resource].enter(self, &watch.lease);
         for _ in 0..parts {
             self.sleep(self.dice.scaled_time(self.plan.ttl)).await;
             self.look(resource, watch.lease.is_valid(), watch);
         }
         self.look(resource, watch.lease.is_valid(), watch);
-        visit.write(self, &watch.lease);
         watch.lease.is_valid()
     }
 

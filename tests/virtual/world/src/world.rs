@@ -35,7 +35,13 @@ impl Scene {
     }
 
     pub(crate) fn count(&self, kind: &'static str) {
-        *lock(&self.found).1.entry(kind).or_default() += 1;
+        self.count_all(kind, 1);
+    }
+
+    pub(crate) fn count_all(&self, kind: &'static str, count: usize) {
+        if count > 0 {
+            *lock(&self.found).1.entry(kind).or_default() += count as u64;
+        }
     }
 
     /// Notes something that helps the reader of the history.

@@ -68,7 +68,7 @@ pub(crate) fn run(seed: u64, class: Class) -> Outcome {
     outcome.violations.append(&mut crowd.board().wrong);
     // A node that lost locks may have two holders.
     if !outcome.faults.contains_key("restarted empty") {
-        outcome.violations.extend(judge(&judged, Duration::ZERO));
+        outcome.violations.extend(judge(&judged, Duration::ZERO).0);
     }
     sim.end();
     outcome
