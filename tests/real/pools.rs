@@ -13,7 +13,7 @@ use quorate::redis::from_pool;
 use quorate::redis::redis::{self, cmd};
 use quorate::{BackendError, BackendErrorKind, LockBackend, LockError};
 use quorate_tests::peer::{Answer, Peer};
-use quorate_tests::proxy::{Mode, Proxy};
+use quorate_tests::proxy::Proxy;
 use quorate_tests::wait::{LIMIT, until, until_it_says};
 use quorate_tests::{Nodes, RedisServer};
 
@@ -22,18 +22,30 @@ use crate::client::{Client, accepted, assert_clean, on_tokio, pooled, unhurried}
 
 /// A pool as most users make it, but for its patience.
 pub(crate) fn theirs(address: &str) -> Arc<dyn LockBackend> {
-    let client = redis::Client::open(address).unwrap();
-    let pool = Pool::builder().max_size(2).connection_timeout(LIMIT);
-    let pool = pool.idle_timeout(None).max_lifetime(None).build_unchecked(client);
-    Arc::new(from_pool("theirs", pool))
+    with_patience(address, LIMIT)
 }
 
 /// The same with a short timeout: when its server is gone, a call fails by it.
 fn theirs_of_a_moment(address: &str) -> Arc<dyn LockBackend> {
+    with_patience(address, Duration::from_millis(100))
+}
+
+fn with_patience(address: &str, timeout: Duration) -> Arc<dyn LockBackend> {
     let client = redis::Client::open(address).unwrap();
-    let pool = Pool::builder().max_size(2).connection_timeout(Duration::from_millis(100));
+    let pool = Pool::builder().max_size(2).connection_timeout(timeout);
     let pool = pool.idle_timeout(None).max_lifetime(None).build_unchecked(client);
-    Arc::new(from_pool(address, pool))
+    let (_, name) = address.rsplit_once(['@', '/']).unwrap();
+    Arc::new(from_pool(name, pool))
+}
+
+/// Drops an acquire when the peer has it.
+async fn give_up(node: &Arc<dyn LockBackend>, peer: &Peer) {
+    let (heard, dropped) = (peer.heard("SET"), claim("dropped"));
+    let mut call = Box::pin(acquire(node, &dropped));
+    while peer.heard("SET") == heard {
+        assert!(poll_immediate(&mut call).await.is_none());
+        tokio::task::yield_now().await;
+    }
 }
 
 #[test]
@@ -68,13 +80,7 @@ fn a_call_that_is_given_up_keeps_its_connection_if_its_reply_comes() {
     let node = pooled(&peer.url(), 1);
     on_tokio(async {
         for _ in 0..3 {
-            let (heard, dropped) = (peer.heard("SET"), claim("dropped"));
-            let mut call = Box::pin(acquire(&node, &dropped));
-            while peer.heard("SET") == heard {
-                assert!(poll_immediate(&mut call).await.is_none());
-                tokio::task::yield_now().await;
-            }
-            drop(call);
+            give_up(&node, &peer).await;
             go_on.send(()).unwrap();
             assert_eq!(acquire(&node, &claim("r")).await.unwrap(), Vote::Granted);
         }
@@ -155,12 +161,7 @@ fn a_call_that_is_given_up_closes_its_connection_if_no_reply_comes() {
     on_tokio(async {
         let node = theirs(&peer.url());
         for _ in 0..5 {
-            let (heard, dropped) = (peer.heard("SET"), claim("dropped"));
-            let mut call = Box::pin(acquire(&node, &dropped));
-            while peer.heard("SET") == heard {
-                assert!(poll_immediate(&mut call).await.is_none());
-                tokio::task::yield_now().await;
-            }
+            give_up(&node, &peer).await;
         }
         assert_eq!(acquire(&node, &claim("r")).await.unwrap(), Vote::Granted);
         assert!(peer.connections() > 5);
@@ -174,9 +175,8 @@ fn a_pool_whose_address_has_moved_is_asked_again_which_server_it_is() {
     on_tokio(async {
         let proxy = Proxy::start(servers[1].port());
         let moved = theirs_of_a_moment(&proxy.address());
-        let nodes = [theirs_of_a_moment(&servers[0].address()), Arc::clone(&moved)];
-        let nodes = nodes.into_iter().chain([theirs_of_a_moment(&servers[2].address())]);
-        let manager = unhurried(nodes).build().unwrap();
+        let [first, third] = [0, 2].map(|at| theirs_of_a_moment(&servers[at].address()));
+        let manager = unhurried([first, Arc::clone(&moved), third]).build().unwrap();
         let answers = || manager.readiness().nodes()[1].is_answering;
         let lock = || manager.lock("r").no_wait().into_future();
         until_it_says("all nodes", async || {
@@ -186,14 +186,14 @@ fn a_pool_whose_address_has_moved_is_asked_again_which_server_it_is() {
         .await;
         assert_eq!(*server_id(&moved).await.unwrap(), servers[1].run_id());
         // The server goes.
-        proxy.set(Mode::Refuse);
+        let port = proxy.port();
+        drop(proxy);
         until_it_says("a node that is gone", async || {
             lock().await.unwrap().release().await.unwrap();
             !answers()
         })
         .await;
-        proxy.lead_to(servers[0].port());
-        proxy.set(Mode::Pass);
+        let _proxy = Proxy::start_at(port, servers[0].port());
         // Without the third one, no two servers are left.
         servers[2].kill();
         until_it_says("a refusal", async || match lock().await {

@@ -19,7 +19,7 @@ pub mod resource;
 pub mod wait;
 
 pub use program::Program;
-pub use proxy::{Direction, End, Mode, Proxy, When};
+pub use proxy::{Direction, Mode, Proxy};
 pub use redis_server::{
     Authority, Builder, Certificate, Connection, Monitor, Monitored, Nodes, RedisServer, Reply,
     TEST_CA, TempDir,

@@ -32,8 +32,10 @@ pub enum Mode {
     ///
     /// TCP loses nothing in the middle of a stream. So a connection that lost something is reset when the mode changes.
     BlackHole(Direction),
-    /// Connections end.
-    End(End, When),
+    /// Connections end as when a process exits: open ones at once, and new ones as soon as they are there.
+    Cut,
+    /// A connection is reset when the client next sends something. The node does not get that.
+    Reset,
     /// Nothing listens: new connections are refused, and open ones are reset.
     Refuse,
 }
@@ -48,21 +50,12 @@ pub enum Direction {
 }
 
 /// How a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+#[derive(Clone, Copy, Debug)]
+enum End {
     /// As when a process exits.
     Cut,
     /// As when a machine has forgotten it.
     Reset,
-}
-
-/// When a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// At once, and new ones as soon as they are there.
-    Now,
-    /// When the client next sends something. The node does not get that.
-    Used,
 }
 
 /// A TCP proxy on 127.0.0.1 in front of one node. Everything ends when it is dropped.
@@ -71,37 +64,32 @@ pub enum When {
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    orders: Option<mpsc::UnboundedSender<(Order, Sender<()>)>>,
+    orders: Option<mpsc::UnboundedSender<(Mode, Sender<()>)>>,
     relay: Option<thread::JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-enum Order {
-    Mode(Mode),
-    LeadTo(u16),
 }
 
 impl Proxy {
     /// Starts one that lets everything pass to `node_port` of 127.0.0.1.
     pub fn start(node_port: u16) -> Self {
+        // No port of this process is given out twice: no node of another test comes to have it while the proxy refuses.
+        loop {
+            let port = free_port();
+            if let Ok(socket) = Socket::bind((Ipv4Addr::LOCALHOST, port)) {
+                drop(socket);
+                return Self::start_at(port, node_port);
+            }
+        }
+    }
+
+    /// Starts one on the port of another one that is gone: its address leads to another node then.
+    pub fn start_at(port: u16, node_port: u16) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let context = runtime.enter();
-        // No port of this process is given out twice: no node of another test comes to have it while the proxy refuses.
-        let (port, listener) = loop {
-            let port = free_port();
-            if let Ok(listener) = listen_on(port) {
-                break (port, listener);
-            }
-        };
+        let listener = Some(listen_on(port).expect("the port is still free"));
         drop(context);
-        let relay = Relay {
-            port,
-            node_port,
-            listener: Some(listener),
-            mode: watch::Sender::new(Mode::Pass),
-            links: Vec::new(),
-        };
+        let mode = watch::Sender::new(Mode::Pass);
+        let relay = Relay { port, node_port, listener, mode, links: Vec::new() };
         let (orders, inbox) = mpsc::unbounded_channel();
         let relay = thread::spawn(move || runtime.block_on(relay.run(inbox)));
         Self { port, orders: Some(orders), relay: Some(relay) }
@@ -119,18 +107,9 @@ impl Proxy {
 
     /// Changes the mode, for open connections too. It is in force when this returns.
     pub fn set(&self, mode: Mode) {
-        self.order(Order::Mode(mode));
-    }
-
-    /// Makes new connections lead to another port, as a name does that moves. Open ones stay.
-    pub fn lead_to(&self, node_port: u16) {
-        self.order(Order::LeadTo(node_port));
-    }
-
-    fn order(&self, order: Order) {
         let (done, is_done) = channel();
         let orders = self.orders.as_ref().expect("it is there until drop");
-        orders.send((order, done)).expect("the proxy runs");
+        orders.send((mode, done)).expect("the proxy runs");
         receive(&is_done).expect("the proxy runs");
     }
 }
@@ -155,16 +134,13 @@ struct Relay {
 
 impl Relay {
     /// Works until the other end of `inbox` is gone.
-    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<(Order, Sender<()>)>) {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<(Mode, Sender<()>)>) {
         loop {
             tokio::select! {
                 client = accept(self.listener.as_ref()) => self.link(client).await,
                 order = inbox.recv() => {
-                    let Some((order, done)) = order else { return self.end(End::Cut, |_| true).await };
-                    match order {
-                        Order::Mode(mode) => self.change(mode).await,
-                        Order::LeadTo(port) => self.node_port = port,
-                    }
+                    let Some((mode, done)) = order else { return self.end(End::Cut, |_| true).await };
+                    self.change(mode).await;
                     // The caller does not listen any more if a test has panicked.
                     let _ = done.send(());
                 }
@@ -182,8 +158,8 @@ impl Relay {
         let lost = AtomicBool::new(false);
         let link = Link { node, client, lost };
         let mode = *self.mode.borrow();
-        if let Mode::End(how, When::Now) = mode {
-            return link.end(how);
+        if mode == Mode::Cut {
+            return link.end(End::Cut);
         }
         let link = Arc::new(link);
         let mode = self.mode.subscribe();
@@ -203,7 +179,7 @@ impl Relay {
             self.end(End::Reset, |link| link.lost.load(SeqCst)).await;
         }
         match mode {
-            Mode::End(how, When::Now) => self.end(how, |_| true).await,
+            Mode::Cut => self.end(End::Cut, |_| true).await,
             Mode::Refuse => self.end(End::Reset, |_| true).await,
             _ => {}
         }

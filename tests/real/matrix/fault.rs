@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use quorate::BackendErrorKind as Kind;
 use quorate_tests::peer::{Answer, Peer};
-use quorate_tests::{
-    Builder, Connection, Direction, End, Mode, Proxy, RedisServer, When as EndsWhen,
-};
+use quorate_tests::{Builder, Connection, Direction, Mode, Proxy, RedisServer};
 
 /// The lock of every cell.
 pub(crate) const KEY: &str = "orders:42";
@@ -122,7 +120,7 @@ const NO_AUTH: Fault = changed(
     Kind::Auth,
 );
 
-const RESET: Fault = Fault::Network(Mode::End(End::Reset, EndsWhen::Used));
+const RESET: Fault = Fault::Network(Mode::Reset);
 
 /// The rows. Where there are several faults, the failed nodes have them in turn.
 pub(crate) const ROWS: [(When, &[Fault]); 23] = [
@@ -131,7 +129,7 @@ pub(crate) const ROWS: [(When, &[Fault]); 23] = [
     (When::Later, &[Fault::Stopped]),
     (When::First, &[Fault::Stopped]),
     (When::Later, &[RESET]),
-    (When::Later, &[Fault::Network(Mode::End(End::Cut, EndsWhen::Now))]),
+    (When::Later, &[Fault::Network(Mode::Cut)]),
     (When::Later, &[Fault::Network(Mode::BlackHole(Direction::ToNode))]),
     (When::Later, &[Fault::Network(Mode::BlackHole(Direction::ToClient))]),
     (When::First, &[Fault::Network(Mode::BlackHole(Direction::ToClient))]),
@@ -173,7 +171,7 @@ impl Fault {
             Self::None | Self::Network(NO_FAULT) => Effect::Nothing,
             // A plain acquire of one key cannot distinguish a list from a lock.
             Self::Foreign | Self::WrongType => Effect::Refusal,
-            Self::Dead | Self::Network(Mode::End(..)) => Effect::Error(Kind::Connection),
+            Self::Dead | Self::Network(Mode::Cut | Mode::Reset) => Effect::Error(Kind::Connection),
             Self::Stopped | Self::Network(_) => Effect::Silence,
             Self::Changed { kind, .. } => Effect::Error(kind),
             Self::Loading => Effect::Error(Kind::Loading),

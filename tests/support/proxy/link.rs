@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::{Direction, End, Mode, When};
+use super::{Direction, End, Mode};
 
 /// One connection through a proxy. The node learns of its end no later than the client.
 #[derive(Debug)]
@@ -45,9 +45,7 @@ impl Link {
             let came = Instant::now();
             let now = *mode.borrow_and_update();
             match now {
-                Mode::End(how, When::Used) if read > 0 && way == Direction::ToNode => {
-                    return Err(how);
-                }
+                Mode::Reset if read > 0 && way == Direction::ToNode => return Err(End::Reset),
                 Mode::BlackHole(direction) if direction == way => self.lost.store(true, SeqCst),
                 _ => {}
             }
