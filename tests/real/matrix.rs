@@ -70,11 +70,8 @@ async fn run_lane(client: Client, count: usize, lane: usize) {
     }
 }
 
-/// A failed release is sent again after a node timeout.
-const UNHURRIED: Duration = Duration::from_secs(2);
-
-/// How long a round waits that waits in vain.
-const HASTY: Duration = Duration::from_millis(250);
+/// How long a round waits in vain, and a failed release until it is sent again.
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const REFUSED_LOGIN: Effect = Effect::Error(BackendErrorKind::Auth);
 const FORBIDDEN: Effect = Effect::Error(BackendErrorKind::Permission);
@@ -130,18 +127,12 @@ impl Cell<'_> {
 
     fn manager(&self) -> LockManager {
         let addresses: Vec<_> = self.nodes.iter().map(|(it, fault)| fault.address(it)).collect();
-        // A wait in vain shall be short. Where no node needs to be waited for, a wait is to be seen.
         let mut settings = Settings::default();
-        let node_timeout = if self.waits_in_vain() { HASTY } else { UNHURRIED };
-        if self.waits_in_vain() {
-            settings.connect_timeout = UNHURRIED;
+        if !self.has_quorum() {
+            settings.connect_timeout = NODE_TIMEOUT;
         }
         let nodes = self.client.connect_with(&addresses, &settings);
-        unhurried(nodes).node_timeout(node_timeout).build().unwrap()
-    }
-
-    fn waits_in_vain(&self) -> bool {
-        self.count(Effect::Silence) > 0 && !self.has_quorum()
+        unhurried(nodes).node_timeout(NODE_TIMEOUT).build().unwrap()
     }
 
     fn has_quorum(&self) -> bool {
@@ -161,17 +152,16 @@ impl Cell<'_> {
         let (LockError::Held(failure) | LockError::NoQuorum(failure)) = error else {
             panic!("{place}")
         };
-        // Nodes that the machine did not let run for as long as the round waited.
-        let starved = self.judge_answers(failure, &place);
+        self.judge_answers(failure, &place);
         let refusing = self.count(Effect::Refusal);
-        let unknown = self.nodes.len() - self.count(Effect::Nothing) - refusing + starved;
+        let unknown = self.nodes.len() - self.count(Effect::Nothing) - refusing;
         let could_be = if error.is_held() { refusing > 0 } else { unknown > self.spare() };
         assert!(could_be, "{place}");
     }
 
-    /// Checks the answer of each node; counts those that would have answered, and did not.
-    fn judge_answers(&self, failure: &QuorumFailure, place: &str) -> usize {
-        let (mut named, mut starved) = (0, 0);
+    /// Checks the answer of each node. More than can be spared have a reason.
+    fn judge_answers(&self, failure: &QuorumFailure, place: &str) {
+        let mut named = 0;
         for (NodeAnswer { name, answer, .. }, (it, fault)) in
             failure.nodes().iter().zip(&self.nodes)
         {
@@ -185,10 +175,6 @@ impl Cell<'_> {
             match (fault.effect(), answer) {
                 (_, Answer::NoReply { is_over: false } | Answer::NotAsked)
                 | (Effect::Nothing, Answer::Granted) => {}
-                (Effect::Nothing | Effect::Refusal, _) if is_silent && self.waits_in_vain() => {
-                    starved += 1;
-                }
-                (Effect::Error(_), _) if is_silent && self.waits_in_vain() => named += 1,
                 (Effect::Silence, _) if is_silent => named += 1,
                 (Effect::Refusal, Answer::Refused { .. }) => named += 1,
                 (Effect::Error(kind), Answer::Failed(error)) if error.kind() == kind => named += 1,
@@ -200,8 +186,7 @@ impl Cell<'_> {
                 (effect, answer) => panic!("{place}: {effect:?} at {name} is {answer:?}"),
             }
         }
-        assert!(named + starved > self.spare(), "{place}: only {named} nodes are named");
-        starved
+        assert!(named > self.spare(), "{place}: only {named} nodes are named");
     }
 
     /// Nothing is left behind, and a node that is healed works again.
