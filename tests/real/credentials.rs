@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate::LockManager;
-use quorate::redis::Credentials;
-use quorate_tests::Nodes;
-use quorate_tests::RedisServer;
+use quorate::fred::FredDial;
+use quorate::redis::{Credentials, IntoDial as _};
 use quorate_tests::wait::{LIMIT, until_it_says};
+use quorate_tests::{Nodes, RedisServer};
 
 use crate::client::{Client, assert_clean, connected, on_tokio, unhurried, unreachable};
 
@@ -52,12 +52,8 @@ fn rotate(nodes: &Nodes, password: &str) {
         let password = format!(">{password}");
         let reply = node.cli(&["ACL", "SETUSER", "locker", "resetpass", &password]);
         assert_eq!(reply.text(), "OK");
-        end_connections(node);
+        node.cli(&["CLIENT", "KILL", "USER", "locker"]).integer();
     }
-}
-
-fn end_connections(node: &RedisServer) {
-    node.cli(&["CLIENT", "KILL", "USER", "locker"]).integer();
 }
 
 #[test]
@@ -85,36 +81,50 @@ fn locking_goes_on_when_a_password_is_rotated_and_connections_end() {
     }
 }
 
-/// Nodes whose addresses are right at first, and that ask the vault how to connect when that is
-/// refused.
-macro_rules! asking {
-    ($client:ident, $vault:expr, $dial:expr) => {{
-        let (vault, dial): (Vault, _) = ($vault.clone(), $dial);
-        let ask = move |node: String| {
-            let password = *vault.0.lock().unwrap();
-            ready(password.ok().map(|password| dial(format!("redis://locker:{password}@{node}"))))
-        };
-        quorate::$client::builder().connect_timeout(LIMIT).when_refused(ask)
-    }};
+/// A manager whose nodes have addresses with this password, and ask for another one of `user:password@`
+/// when that is refused.
+fn asking(
+    client: Client,
+    nodes: &Nodes,
+    password: &str,
+    ask: impl Fn(String) -> Option<String> + Send + Sync + 'static,
+) -> LockManager {
+    let addresses = nodes.iter().map(|node| node.address_as("locker", password));
+    let builder = match client {
+        Client::Fred => {
+            let dial = move |node| ready(ask(node).map(|to| FredDial::at(&to).unwrap()));
+            let fred = quorate::fred::builder().connect_timeout(LIMIT).when_refused(dial);
+            unhurried(fred.connect(addresses).unwrap())
+        }
+        _ => {
+            let dial = move |node| ready(ask(node).map(|to| to.into_dial().unwrap()));
+            let redis = quorate::redis::builder().connect_timeout(LIMIT).when_refused(dial);
+            unhurried(redis.connect(addresses).unwrap())
+        }
+    };
+    builder.node_timeout(Duration::from_secs(1)).build().unwrap()
+}
+
+/// Locks and releases, however often that fails before.
+async fn locks_in_the_end(manager: &LockManager) {
+    until_it_says("a lock", async || match manager.lock("r").no_wait().await {
+        Ok(guard) => guard.release().await.is_ok(),
+        Err(_) => false,
+    })
+    .await;
 }
 
 /// No request hears of it, though each connection was refused once.
 #[test]
 fn a_login_that_is_refused_is_asked_for_again() {
-    use quorate::fred::FredDial;
-    use quorate::redis::IntoDial as _;
-
     for client in Client::ALL {
         let (nodes, vault) = (start(), Vault::new("two"));
-        let addresses = nodes.iter().map(|node| node.address_as("locker", "one"));
-        let redis = || asking!(redis, vault, |address: String| address.into_dial().unwrap());
-        let fred = || asking!(fred, vault, |address: String| FredDial::at(&address).unwrap());
-        let builder = match client {
-            Client::Redis => unhurried(redis().connect(addresses).unwrap()),
-            Client::Fred => unhurried(fred().connect(addresses).unwrap()),
-            Client::Pool => unreachable!("a pool makes its own connections"),
+        let asked = vault.clone();
+        let ask = move |node| {
+            let password = asked.0.lock().unwrap().ok()?;
+            Some(format!("redis://locker:{password}@{node}"))
         };
-        let manager = builder.node_timeout(Duration::from_secs(1)).build().unwrap();
+        let manager = asking(client, &nodes, "one", ask);
         on_tokio(async {
             let held = manager.lock("held").auto_renew().await.unwrap();
             for password in ["two", "three"] {
@@ -134,11 +144,7 @@ fn a_login_that_is_refused_is_asked_for_again() {
             .await;
             vault.set(Ok("four"));
             // A pause after the refusal is over first.
-            until_it_says("a lock", async || match manager.lock("r").await {
-                Ok(guard) => guard.release().await.is_ok(),
-                Err(_) => false,
-            })
-            .await;
+            locks_in_the_end(&manager).await;
             assert_clean(&manager).await;
         });
     }
@@ -147,33 +153,15 @@ fn a_login_that_is_refused_is_asked_for_again() {
 /// The answer after a refusal leads nowhere at first.
 #[test]
 fn an_answer_after_a_refusal_that_does_not_work_is_asked_for_again() {
-    use quorate::fred::FredDial;
-    use quorate::redis::IntoDial as _;
-
     for client in Client::ALL {
         let (nodes, asked) = (start(), AtomicUsize::new(0));
-        let address = move |node: String| match asked.fetch_add(1, Ordering::Relaxed) {
-            0..3 => "redis://127.0.0.1:1".to_owned(),
-            _ => format!("redis://locker:one@{node}"),
+        let ask = move |node| match asked.fetch_add(1, Ordering::Relaxed) {
+            0..3 => Some("redis://127.0.0.1:1".to_owned()),
+            _ => Some(format!("redis://locker:one@{node}")),
         };
-        let addresses = nodes.iter().map(|node| node.address_as("locker", "stale"));
-        let builder = match client {
-            Client::Fred => {
-                let dial = move |node| ready(FredDial::at(&address(node)).ok());
-                unhurried(quorate::fred::builder().when_refused(dial).connect(addresses).unwrap())
-            }
-            _ => {
-                let dial = move |node| ready(address(node).into_dial().ok());
-                unhurried(quorate::redis::builder().when_refused(dial).connect(addresses).unwrap())
-            }
-        };
-        let manager = builder.build().unwrap();
+        let manager = asking(client, &nodes, "stale", ask);
         on_tokio(async {
-            until_it_says("a lock", async || match manager.lock("r").no_wait().await {
-                Ok(guard) => guard.release().await.is_ok(),
-                Err(_) => false,
-            })
-            .await;
+            locks_in_the_end(&manager).await;
             assert_clean(&manager).await;
         });
     }

@@ -154,12 +154,22 @@ fn sentinel_that_says(port: u16) -> Peer {
 
 fn sentinel_that_names(host: &str, port: u16) -> Peer {
     let (length, port) = (host.len(), port.to_string());
-    let reply = format!("*2\r\n${length}\r\n{host}\r\n${}\r\n{port}\r\n", port.len());
-    let reply: &'static [u8] = reply.into_bytes().leak();
-    let is_asked = |name: &str| name.eq_ignore_ascii_case("SENTINEL");
-    Peer::start(
-        move |heard| if is_asked(heard.name()) { Answer::Say(reply) } else { Answer::Usual },
-    )
+    sentinel_that_replies(format!("*2\r\n${length}\r\n{host}\r\n${}\r\n{port}\r\n", port.len()))
+}
+
+/// A peer that replies so to each question of a sentinel's.
+fn sentinel_that_replies(reply: impl Into<String>) -> Peer {
+    let reply: &'static [u8] = reply.into().into_bytes().leak();
+    Peer::start(move |heard| match heard.name().eq_ignore_ascii_case("SENTINEL") {
+        true => Answer::Say(reply),
+        false => Answer::Usual,
+    })
+}
+
+/// The manager of the group behind these sentinels.
+fn manager(sentinels: impl IntoIterator<Item = String>) -> LockManager {
+    let node = builder().connect_timeout(LIMIT).sentinel("orders", sentinels).unwrap();
+    unhurried([node]).build().unwrap()
 }
 
 #[test]
@@ -169,16 +179,12 @@ fn a_server_that_is_no_primary_is_not_locked_on_and_another_sentinel_is_asked() 
     replica.wait_until_in_sync();
     let [stale, current] = [&replica, &primary].map(|server| sentinel_that_says(server.port()));
     on_tokio(async {
-        let manager = |sentinels: Vec<String>| {
-            let node = builder().connect_timeout(LIMIT).sentinel("orders", sentinels).unwrap();
-            unhurried([node]).build().unwrap()
-        };
-        let misled = manager(vec![stale.url()]);
+        let misled = manager([stale.url()]);
         let failure = unreachable(misled.lock("r").no_wait().await);
         let error = only_error(&failure);
         assert_eq!(error.kind(), Kind::Connection);
         assert!(error.to_string().contains("no primary"), "{error}");
-        let both = manager(vec![stale.url(), current.url()]);
+        let both = manager([stale.url(), current.url()]);
         both.lock("r").await.unwrap().release().await.unwrap();
     });
 }
@@ -202,18 +208,9 @@ fn what_is_wrong_with_a_sentinel_is_not_wrong_with_its_primary() {
         ("*2\r\n$9\r\n127.0.0.1\r\n$5\r\n99999", "the reply is no address"),
         (&gone, "refused"),
     ] {
-        let line: &'static [u8] = format!("{reply}\r\n").into_bytes().leak();
-        let wrong = Peer::start(move |heard| match heard.name() {
-            "SENTINEL" => Answer::Say(line),
-            _ => Answer::Usual,
-        });
+        let wrong = sentinel_that_replies(format!("{reply}\r\n"));
         on_tokio(async {
-            let manager = |sentinels: &[&Peer]| {
-                let sentinels = sentinels.iter().map(|peer| peer.url());
-                let node = builder().connect_timeout(LIMIT).sentinel("orders", sentinels).unwrap();
-                unhurried([node]).build().unwrap()
-            };
-            let failure = unreachable(manager(&[&wrong]).lock("r").no_wait().await);
+            let failure = unreachable(manager([wrong.url()]).lock("r").no_wait().await);
             let error = only_error(&failure);
             assert!(error.is_not_sent() && error.to_string().contains(reason), "{error}");
             // The last one has named a server, which is told of.
@@ -222,7 +219,7 @@ fn what_is_wrong_with_a_sentinel_is_not_wrong_with_its_primary() {
             assert_eq!(error.kind(), Kind::Connection, "{error}");
             assert!(!failure.is_permanent(), "{failure}");
             for sentinels in [[&wrong, &current], [&current, &wrong]] {
-                let guard = manager(&sentinels).lock("r").no_wait().await.unwrap();
+                let guard = manager(sentinels.map(Peer::url)).lock("r").no_wait().await.unwrap();
                 guard.release().await.unwrap();
             }
         });
@@ -310,10 +307,7 @@ fn a_certificate_without_the_name_that_sentinels_use_is_explained() {
 fn silent_sentinels_delay_no_connection() {
     let group = Nodes::start(1);
     let silent = Peer::with_handshake(|_| Answer::Say(b""));
-    let hangs = Peer::start(|heard| match heard.name() {
-        "SENTINEL" => Answer::Say(b""),
-        _ => Answer::Usual,
-    });
+    let hangs = sentinel_that_replies("");
     let speaks = sentinel_that_says(group[0].port());
     on_tokio(async {
         let sentinels = [silent.url(), hangs.url(), speaks.url()];
@@ -361,10 +355,7 @@ fn a_lock_in_flight_is_granted_by_the_next_primary() {
     on_tokio(async {
         let group = Group::start().await;
         // It knows no group, and counts the questions.
-        let witness = Peer::start(|heard| match heard.name() {
-            "SENTINEL" => Answer::Say(b"_\r\n"),
-            _ => Answer::Usual,
-        });
+        let witness = sentinel_that_replies("_\r\n");
         let sentinels = [group.sentinel.address(), witness.url()].join(",").replace("redis://", "");
         let address = [format!("redis+sentinel://{sentinels}/orders/2")];
         let node = builder().connect_timeout(LIMIT).reply_limit(100 * LIMIT);
