@@ -59,12 +59,6 @@ fn the_restart_guard_sees_a_failover_there_and_back() {
     })));
 }
 
-/// Has a promoted server forget that it was promoted: it drops its backlog, since it has no replicas.
-async fn drop_the_backlog(node: &RedisServer) {
-    node.cli(&["CONFIG", "SET", "repl-backlog-ttl", "1"]);
-    until("the end of the backlog", || node.info("master_replid2") == NO_REPLICATION_ID).await;
-}
-
 /// A needless quarantine. With the default of an hour it comes once, an hour after the promotion.
 #[test]
 fn a_promoted_server_that_drops_its_backlog_is_quarantined_once_more() {
@@ -72,20 +66,9 @@ fn a_promoted_server_that_drops_its_backlog_is_quarantined_once_more() {
         let ThereAndBack { node, other: _other, .. } = there_and_back(Client::Redis).await;
         let next = manager(Client::Redis, &[node.address()], LONG_TTL);
         pass_quarantine(&next, &node).await;
-        drop_the_backlog(&node).await;
+        // It has no replicas, and forgets that it was promoted.
+        node.cli(&["CONFIG", "SET", "repl-backlog-ttl", "1"]);
+        until("the end of the backlog", || node.info("master_replid2") == NO_REPLICATION_ID).await;
         is_quarantined(&next).await;
-    });
-}
-
-/// A limit that the docs name: `max_ttl` is longer than `repl-backlog-ttl`, and no acquire came between the
-/// promotion and the end of the backlog. Over a pool: with pushes the first holder hears of it.
-#[test]
-fn a_backlog_that_ends_before_a_lock_hides_the_failover() {
-    on_tokio(async {
-        let ThereAndBack { node, other: _other, guard } = there_and_back(Client::Pool).await;
-        drop_the_backlog(&node).await;
-        let next = manager(Client::Redis, &[node.address()], LONG_TTL);
-        let second = next.lock("r").no_wait().await.unwrap();
-        assert!(guard.is_valid() && second.is_valid(), "two hold it");
     });
 }

@@ -287,13 +287,3 @@ fn q4_only_the_word_of_the_node_is_a_vote_and_every_other_reply_is_unknown_with_
         }
     });
 }
-
-#[test]
-fn a6_debug_shows_neither_user_nor_password() {
-    for client in Client::ALL {
-        let node = client.connect_one("redis://ann:hunter2@a.example:7000/2");
-        assert_eq!(node.name(), "a.example:7000/2");
-        let shown = format!("{node:?} {node:#?}");
-        assert!(!shown.contains("hunter2") && !shown.contains("ann"), "{client:?}: {shown}");
-    }
-}

@@ -11,9 +11,6 @@ use crate::calls::{acquire, asked, claim, extend, key, release};
 use crate::client::{Client, close, close_all, nothing_is_left, on_tokio, unreachable, with_each};
 use crate::working::share;
 
-/// The script of the Redlock page, with which other libraries release.
-const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-
 /// The script with which 0.1 acquires several names.
 const ACQUIRE_0_1: &str = "for i = 1, #KEYS do
   local held = redis.call('GET', KEYS[i])
@@ -88,29 +85,6 @@ fn rw1_a_refusal_by_readers_names_the_server() {
         assert_eq!(granted.server.as_deref(), id.as_deref(), "{client:?}");
         assert_eq!(refused.server.as_deref(), id.as_deref(), "{client:?}");
         release(&*node, &reader).await.unwrap();
-    });
-}
-
-/// `SET NX PX` by hand, as every Redlock library sends it.
-#[test]
-fn rw5_a_lock_of_another_library_excludes_readers_and_is_excluded() {
-    let nodes = &Nodes::start(3);
-    with_each(&Client::WITH_POOL, async |client| {
-        let manager = client.manager(nodes);
-        let set = |node: &RedisServer| node.cli(&["SET", "r", "theirs", "NX", "PX", "600000"]);
-        let reading = manager.read("r").await.unwrap();
-        until("each node has a reader", || nodes.iter().all(|node| node.pttl("r") > 0)).await;
-        assert!(nodes.iter().all(|node| set(node) == Reply::Nil), "{client:?}");
-        let unlock = |node: &RedisServer| node.cli(&["EVAL", UNLOCK, "1", "r", "theirs"]);
-        assert!(nodes.iter().all(|node| matches!(unlock(node), Reply::Error(_))), "{client:?}");
-        reading.release().await.unwrap();
-        nothing_is_left(nodes).await;
-        assert!(nodes.iter().all(|node| set(node) != Reply::Nil), "{client:?}");
-        assert!(manager.read("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
-        assert!(manager.read(["q", "r"]).no_wait().await.unwrap_err().is_held(), "{client:?}");
-        assert!(nodes.iter().all(|node| unlock(node) == Reply::Integer(1)), "{client:?}");
-        manager.read("r").await.unwrap().release().await.unwrap();
-        close(&manager, nodes).await;
     });
 }
 

@@ -59,39 +59,6 @@ fn a_change_of_one_key_ends_the_watches_of_that_key_alone() {
     });
 }
 
-/// And a watch is one read that writes nothing.
-#[test]
-fn what_is_written_or_deleted_wakes_the_waiter_whichever_library_made_the_lock() {
-    with_each_client(|client| async move {
-        let scene = Scene::new(client);
-        let monitor = scene.node.monitor();
-        let (is_held, watched) = watch(&scene.backend, "r").await.unwrap();
-        assert!(!is_held);
-        assert_eq!(crate::wire::commands(monitor), [["GET", "r"]], "{client:?}");
-        let ours = claim("r");
-        acquire(&scene.backend, &ours).await.unwrap();
-        ended(watched).await;
-        assert_eq!(scene.node.keys(), ["r"]);
-        let watched = scene.watch_held("r").await;
-        release(&scene.backend, &ours).await.unwrap();
-        ended(watched).await;
-
-        let script = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) \
-                      else return 0 end";
-        let eval = ["EVAL", script, "1", "r", "another-libraries-token"];
-        let is_old = RedisServer::version() < (6, 2);
-        let get_and_delete = if is_old { ["DEL", "r"] } else { ["GETDEL", "r"] };
-        let (delete, rename) = (["DEL", "r"], ["RENAME", "r", "elsewhere"]);
-        let releases = [&eval[..], &delete, &["UNLINK", "r"], &rename, &get_and_delete];
-        for release in releases {
-            scene.set("r");
-            let watched = scene.watch_held("r").await;
-            assert_eq!(scene.node.cli(release).error(), None);
-            ended(watched).await;
-        }
-    });
-}
-
 /// fred does not pass on the push of a flush. The key is read again instead.
 #[test]
 fn a_flush_of_everything_wakes_every_waiter() {
