@@ -21,26 +21,20 @@ use crate::process::Process;
 use crate::run::{Outcome, Scene};
 use crate::world::{dice_of, lock, name};
 
-/// What a client has heard of one attempt: of each node, until when it keeps the keys.
-#[derive(Clone, Debug, Default)]
-struct Heard {
+/// What a client has heard of its latest attempt: of each node, until when it keeps the keys.
+#[derive(Debug, Default)]
+struct Ear {
+    token: Vec<u8>,
     promises: BTreeMap<usize, Option<Instant>>,
 }
 
-impl Heard {
+impl Ear {
     /// Until when a quorum keeps the keys; `None` if none does.
     fn end(&self, quorum: usize) -> Option<Instant> {
         let mut promises: Vec<Instant> = self.promises.values().flatten().copied().collect();
         promises.sort_unstable();
         promises.len().checked_sub(quorum).map(|at| promises[at])
     }
-}
-
-/// What a client has heard: of each attempt, by its token, and of which attempt last.
-#[derive(Debug, Default)]
-struct Ear {
-    heard: BTreeMap<Vec<u8>, Heard>,
-    latest: Vec<u8>,
 }
 
 /// A node as a client sees it, and what it hears of it.
@@ -56,8 +50,10 @@ struct Listening {
 impl Listening {
     fn hear(&self, claim: &Claim, promise: Option<Instant>, reply: &Result<Reply, BackendError>) {
         let mut ear = lock(&self.ear);
-        let heard = ear.heard.entry(claim.token().as_bytes().to_vec()).or_default();
-        let promised = heard.promises.entry(self.at).or_default();
+        if ear.token != claim.token().as_bytes() {
+            return;
+        }
+        let promised = ear.promises.entry(self.at).or_default();
         match reply.as_ref().map(|reply| reply.vote) {
             Ok(Vote::Granted) => *promised = (*promised).max(promise),
             Ok(_) => *promised = None,
@@ -76,11 +72,11 @@ impl LockBackend for Listening {
     async fn acquire(&self, claim: &Claim, options: AcquireOptions) -> Result<Reply, BackendError> {
         let promise = self.promise(claim);
         let is_repair = {
-            let mut ear = lock(&self.ear);
-            ear.latest = claim.token().as_bytes().to_vec();
-            let token = ear.latest.clone();
-            let promises = &mut ear.heard.entry(token).or_default().promises;
-            promises.insert(self.at, None).is_some()
+            let (mut ear, token) = (lock(&self.ear), claim.token().as_bytes());
+            if ear.token != token {
+                *ear = Ear { token: token.to_vec(), ..Ear::default() };
+            }
+            ear.promises.insert(self.at, None).is_some()
         };
         let reply = self.node.acquire(claim, options).await;
         self.hear(claim, Some(promise).filter(|_| !is_repair), &reply);
@@ -103,18 +99,12 @@ impl LockBackend for Listening {
     }
 }
 
-/// A client that has the lock, with the token of its attempt.
-#[derive(Clone, Debug)]
-struct Holder {
-    lease: Lease,
-    token: Vec<u8>,
-}
-
 /// What all clients of a world share.
 struct Field {
     scene: Arc<Scene>,
     ears: Vec<Arc<Mutex<Ear>>>,
-    holders: Mutex<BTreeMap<usize, Holder>>,
+    /// Clients that have the lock, by their latest attempt.
+    holders: Mutex<BTreeMap<usize, Lease>>,
 }
 
 /// Runs the world of `seed`.
@@ -144,9 +134,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
         let locked = sim.block_on(manager.lock(name(0)).timeout(ttl * 8));
         scene.wrong_if(locked.is_err(), format!("all is well, but client {client} has no lock"));
     }
-    let outcome = scene.outcome(format!("{:?}", scene.plan));
-    sim.end();
-    outcome
+    scene.end(format!("{:?}", scene.plan))
 }
 
 impl Field {
@@ -169,8 +157,7 @@ impl Field {
         while scene.sim.elapsed() < scene.plan.chaos {
             scene.sleep(scene.dice.scaled_time(ttl)).await;
             let Ok(guard) = manager.lock(name(0)).timeout(ttl * 2).await else { continue };
-            let token = lock(&self.ears[client]).latest.clone();
-            lock(&self.holders).insert(client, Holder { lease: guard.lease(), token });
+            lock(&self.holders).insert(client, guard.lease());
             self.judge();
             let is_renewed = scene.dice.percent(70);
             if is_renewed {
@@ -212,14 +199,14 @@ impl Field {
     fn judge(&self) {
         let scene = &self.scene;
         let holders = lock(&self.holders);
-        let valid: Vec<_> = holders.iter().filter(|(_, holder)| holder.lease.is_valid()).collect();
+        let valid = holders.iter().filter(|(_, lease)| lease.is_valid()).map(|(client, _)| client);
+        let valid: Vec<_> = valid.collect();
         if valid.len() < 2 {
             return;
         }
         scene.count("two holders");
-        for (client, holder) in valid {
-            let heard = lock(&self.ears[*client]).heard.get(&holder.token).cloned();
-            let end = heard.and_then(|heard| heard.end(scene.nodes.len() / 2 + 1));
+        for client in valid {
+            let end = lock(&self.ears[*client]).end(scene.nodes.len() / 2 + 1);
             let now = scene.processes[*client].client().now();
             scene.wrong_if(
                 end.is_none_or(|end| end <= now),

@@ -186,11 +186,8 @@ pub(crate) fn run(seed: u64) -> Outcome {
     // The group has its list before other clients come.
     sim.block_on(field.accept());
     let has_wrong = dice.percent(50);
-    let others: Vec<List> = of_size(&[3, 4, 5, 6]);
-    let others: Vec<List> = others
-        .into_iter()
-        .filter(|list| if has_wrong { field.is_wrong(*list) } else { is_step(group, *list) })
-        .collect();
+    let mut others = of_size(&[3, 4, 5, 6]);
+    others.retain(|list| if has_wrong { field.is_wrong(*list) } else { is_step(group, *list) });
     let list_of = |client: usize| match client {
         0 | 1 => group,
         _ if has_wrong && client > 2 => group,
@@ -228,9 +225,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
             let _ = sim.block_on(guard.release());
         }
     }
-    let outcome = scene.outcome(format!("{:?}", scene.plan));
-    sim.end();
-    outcome
+    scene.end(format!("{:?}", scene.plan))
 }
 
 fn places(list: List) -> Vec<usize> {

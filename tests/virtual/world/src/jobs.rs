@@ -91,10 +91,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     sim.advance(calm / 2);
     field.check_calm(calm_since);
     scene.wrong_if(terms() <= before, "all is well, and there is no new leader");
-    let world = format!("jobs and leaders, a period of {period:?}, {:?}", scene.plan);
-    let outcome = scene.outcome(world);
-    sim.end();
-    outcome
+    scene.end(format!("jobs and leaders, a period of {period:?}, {:?}", scene.plan))
 }
 
 impl Field {

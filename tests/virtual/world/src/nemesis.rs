@@ -128,29 +128,37 @@ async fn break_node(scene: &Arc<Scene>, lasting: Duration) {
         (2, Class::Gate) => 5,
         (draw, _) => draw,
     };
-    let (kind, fault) = match draw {
+    let mut fault = None;
+    let kind = match draw {
         0..=4 => {
             // Not each error is one of all calls.
             let odd = if draw == 4 { dice.below(9) } else { 0 };
-            let error = ERRORS[odd.min(draw)];
-            let (kind, fault) = faults(small, error)[odd.max(draw)].clone();
-            (kind, Some(fault))
+            let (kind, drawn) = faults(small, ERRORS[odd.min(draw)])[odd.max(draw)].clone();
+            fault = Some(drawn);
+            kind
         }
-        5 => ("restarted empty", None),
-        6 => ("restarted from an old save", None),
-        7 => ("clock jumped", None),
-        9 => ("flushed", None),
-        10 => ("forgot the queue", None),
+        5 => {
+            node.restart();
+            "restarted empty"
+        }
+        6 => {
+            node.restart_from_save();
+            "restarted from an old save"
+        }
+        7 => {
+            node.jump(dice.time(Duration::ZERO, plan.ttl * 2));
+            "clock jumped"
+        }
+        9 => {
+            node.flush();
+            "flushed"
+        }
+        10 => {
+            queues(node).iter().for_each(|key| node.expire(key));
+            "forgot the queue"
+        }
         _ => return node.save(),
     };
-    match draw {
-        5 => node.restart(),
-        6 => node.restart_from_save(),
-        7 => node.jump(dice.time(Duration::ZERO, plan.ttl * 2)),
-        9 => node.flush(),
-        10 => queues(node).iter().for_each(|key| node.expire(key)),
-        _ => {}
-    }
     scene.count(kind);
     scene.note(format!("{} {kind}", node.name()));
     scene.is_broken_for(lasting);

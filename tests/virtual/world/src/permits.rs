@@ -3,7 +3,7 @@
 //! Nodes forget nothing, and clocks drift within the allowance. So no name has two holders (S1), and there are never more
 //! holders than the highest count that a process gives (S5). When all is well again, each client has permits (S2, S3).
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,8 +25,8 @@ struct Field {
     end: Duration,
     managers: Vec<LockManager>,
     bodies: Arc<Bodies>,
-    /// How many permits each client had since the end of the chaos.
-    had: Mutex<BTreeMap<usize, u64>>,
+    /// The clients that had a permit since the end of the chaos.
+    had: Mutex<BTreeSet<usize>>,
 }
 
 impl Deref for Field {
@@ -84,9 +84,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     }
     sim.advance(end);
     field.check_calm();
-    let outcome = scene.outcome(format!("permits, {permits:?}, {:?}", scene.plan));
-    sim.end();
-    outcome
+    scene.end(format!("permits, {permits:?}, {:?}", scene.plan))
 }
 
 impl Field {
@@ -101,9 +99,6 @@ impl Field {
 
     /// Uses one permit after the other.
     async fn use_permits(self: Arc<Self>, client: usize, count: u16) {
-        if count == 0 {
-            return;
-        }
         while self.sim.elapsed() < self.end {
             let field = Arc::clone(&self);
             let steps = self.dice.below(4);
@@ -115,7 +110,7 @@ impl Field {
                 body.work(steps, field.plan.ttl / 4).await;
             });
             if used.await.is_ok() && self.sim.elapsed() >= self.plan.chaos {
-                *lock(&self.had).entry(client).or_default() += 1;
+                lock(&self.had).insert(client);
             }
             let pause = self.dice.scaled_time(self.plan.ttl / 4);
             self.processes[client].client().sleep(pause.max(self.plan.ttl / 100)).await;
@@ -124,7 +119,7 @@ impl Field {
 
     /// All has been well for a minute: each client has had permits. Without a wait queue some client has.
     fn check_calm(&self) {
-        let had: Vec<usize> = lock(&self.had).keys().copied().collect();
+        let had = lock(&self.had).clone();
         let least = if self.plan.ability == Ability::Nothing { 1 } else { self.plan.clients };
         if had.len() < least {
             self.wrong(format!("all is well, and only the clients {had:?} have permits"));

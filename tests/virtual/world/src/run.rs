@@ -116,6 +116,13 @@ impl Scene {
         }));
     }
 
+    /// The same at the end of a world, which nothing outlives.
+    pub(crate) fn end(&self, world: String) -> Outcome {
+        let outcome = self.outcome(world);
+        self.sim.end();
+        outcome
+    }
+
     /// What came of a world whose judges have all said what is wrong.
     pub(crate) fn outcome(&self, world: String) -> Outcome {
         let (history, simulated) = (self.history.clone(), self.sim.elapsed());

@@ -36,13 +36,6 @@ impl Deref for Worker {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Plain, // It extends it by hand, or not at all.
-    Renewed,
-    Run,
-}
-
 /// The shortest ttl of a lease that is renewed.
 const LEAST_RENEWED: Duration = Duration::from_millis(50);
 
@@ -137,19 +130,19 @@ impl Worker {
     async fn hold(self: &Arc<Self>, resource: usize, Held { guard, cap, begun, reads }: Held) {
         let lock = self.granted(resource, &guard.lease(), begun, reads);
         let watch = Watch::new(self, guard.lease(), lock, cap);
-        let way = match self.dice.below(10) {
-            0 | 1 => Way::Renewed,
-            2 => Way::Run,
-            _ => Way::Plain,
+        // Else it extends it by hand, or not at all.
+        let (is_renewed, is_run) = match self.dice.below(10) {
+            0 | 1 => (true, false),
+            draw => (false, draw == 2),
         };
-        let kept_alive = way == Way::Renewed || (way == Way::Run && self.dice.percent(50));
+        let kept_alive = is_renewed || is_run && self.dice.percent(50);
         if kept_alive {
             guard.auto_renew();
         }
         // The extension of a lease that was passed on moves its end, or ends it early (H1).
         self.client().spawn(Box::pin(watch.clone().lost()));
         let parts = 1 + self.dice.below(4);
-        if way == Way::Run {
+        if is_run {
             let has_ended = &AtomicBool::new(false);
             let work = watch.under(self.work(resource, parts, &watch));
             let work = async {

@@ -248,9 +248,8 @@ impl Board {
 
     /// From now on processes leave: shares are judged as they are.
     pub(crate) fn is_over(&mut self, now: Duration) {
-        if !std::mem::replace(&mut self.is_over, true) {
-            self.check_shares(now);
-        }
+        self.is_over = true;
+        self.check_shares(now);
     }
 
     pub(crate) fn broke(&mut self, at: Duration, rule: &str, what: impl fmt::Display) {
