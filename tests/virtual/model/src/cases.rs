@@ -40,6 +40,8 @@ fn scopes(is_ordered: bool) -> [(Scope, bool); 19] {
         let (has_pushes, under_way) = (is_ordered, Some([3, 0]));
         Scope { has_pushes, revokes: 3, under_way, ..vanishing(name) }
     };
+    let two = |name| Scope { attempts: 2, under_way, ..new(name) };
+    let again = Scope { is_again: true, has_foreign: true, ..two("again") };
     let is_cancelled = true;
     [
         (Scope { drops: 1, is_cancelled, is_delivered_late: true, ..new("delivered late") }, false),
@@ -47,7 +49,7 @@ fn scopes(is_ordered: bool) -> [(Scope, bool); 19] {
         (Scope { extensions: 2, under_way, ..new("renewed") }, false),
         (Scope { drops: 2, replies: Replies::Shuffled, under_way, ..extended("released") }, true),
         (Scope { beginning: Beginning::Adopt, is_cancelled, ..vanishing("adopted") }, false),
-        (Scope { attempts: 2, under_way, ..new("two") }, false),
+        (two("two"), false),
         (Scope { has_errors: true, is_cancelled, ..new("errors") }, true),
         (Scope { drops: 1, ..longer("extended") }, true),
         (Scope { has_foreign: true, ..vanishing("keys vanish") }, true),
@@ -56,20 +58,11 @@ fn scopes(is_ordered: bool) -> [(Scope, bool); 19] {
         (Scope { hold_limit: Some(1), is_cancelled, ..extended("hold limit") }, true),
         (Scope { is_closed: true, is_cancelled, ..extended("closed") }, true),
         (Scope { keys_vanish: true, under_way, ..longer("lapsed") }, true),
-        (
-            Scope {
-                attempts: 2,
-                is_again: true,
-                has_foreign: true,
-                under_way: Some([0, 0]),
-                ..new("again")
-            },
-            true,
-        ),
+        (Scope { under_way: Some([0, 0]), ..again }, true),
         (told("told"), true),
         (Scope { replies: Replies::Shuffled, ..told("told in any order") }, true),
         (Scope { extensions: 2, drops: 1, under_way: Some([3, 0]), ..vanishing("cut off") }, true),
-        (Scope { revokes: 1, attempts: 2, under_way, ..new("revoked from two") }, false),
+        (Scope { revokes: 1, ..two("revoked from two") }, false),
     ]
 }
 
@@ -178,11 +171,5 @@ impl Case {
         let winners = if self.scope.is_again { 1 } else { self.scope.attempts };
         let is_real = self.expected.is_some() || report.won == winners;
         violated == self.expected && is_real
-    }
-
-    /// Its name, as in its report.
-    #[must_use]
-    pub fn name(&self) -> String {
-        self.scope.title()
     }
 }

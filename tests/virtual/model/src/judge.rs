@@ -171,12 +171,10 @@ impl Judged<'_> {
         self.outputs.messages().find_map(|(_, message)| {
             let is_release = matches!(message, Message::Release { .. });
             let is_late = had_ended && matches!(message, Message::Extend { .. });
+            let is_left = self.client.caller == Caller::Parted;
             first_of(&[
                 (is_ending && !is_release, "H6: more than releases is sent"),
-                (
-                    self.client.caller == Caller::Parted,
-                    "H6: sent after the lock was left to another process",
-                ),
+                (is_left, "H6: sent after the lock was left to another process"),
                 (!is_ending && is_release, "H1: released while held"),
                 (is_late, "H4: extended after the end of the lease"),
             ])
@@ -220,12 +218,10 @@ impl Judged<'_> {
         let valid_until = client.machine.valid_until();
         let is_left = client.caller != Caller::Waits && client.caller != Caller::Holds;
         let is_over = valid_until.is_some_and(|end| end <= self.now());
+        let goes_on = (valid_until.is_some() || client.is_lapsed()) && is_denied;
         first_of(&[
             (is_left && valid_until.is_some(), "H1: valid although lost or released"),
-            (
-                (valid_until.is_some() || client.is_lapsed()) && is_denied,
-                "H1: the lease or its margin goes on without a quorum of keys",
-            ),
+            (goes_on, "H1: the lease or its margin goes on without a quorum of keys"),
             (is_over, "T5: the end has passed, and the lease goes on"),
         ])
     }
@@ -234,12 +230,10 @@ impl Judged<'_> {
     fn judge_end(&self) -> Option<&'static str> {
         let end = self.client.machine.valid_until().filter(|_| self.scope.has_clock())?;
         let promised = self.now() + ticks(self.world.promised(self.from)).as_duration();
+        let is_early = end < promised && self.scope.hold_limit.is_none();
         first_of(&[
             (end > promised, "H5: the lease goes on past the promises of a quorum"),
-            (
-                end < promised && self.scope.hold_limit.is_none(),
-                "H5: the lease ends before the promises of a quorum",
-            ),
+            (is_early, "H5: the lease ends before the promises of a quorum"),
         ])
     }
 
@@ -282,34 +276,24 @@ impl Judged<'_> {
         let is_wish = matches!(input, Input::Release | Input::Cancel);
         let is_late = margin_end.is_some_and(|end| now >= end);
         let is_lost_before = outputs.after.released == Some(Released::LostBefore);
-        let wrong = [
+        let begins_early = begins && had_lease && !is_wish && !is_late && !is_denied;
+        let is_over = machine.next_timeout().is_none_or(|until| now >= until);
+        let goes_on = before.machine.has_ended() && !machine.has_ended();
+        let is_ignored = had_lease && is_wish && !machine.is_releasing();
+        let is_unanswered = matches!(input, Input::Release) && !self.was_valid() && !is_lost_before;
+        let waits_for_ever = client.caller == Caller::Releases && machine.is_quiescent();
+        first_of(&[
             (client.is_lapsed() && !outputs.sends.is_empty(), "Lapsed: something was sent"),
+            (begins_early, "Lapsed: the release began before the margin was over"),
             (
-                begins && had_lease && !is_wish && !is_late && !is_denied,
-                "Lapsed: the release began before the margin was over",
-            ),
-            (
-                client.is_lapsed() && machine.next_timeout().is_none_or(|until| now >= until),
+                client.is_lapsed() && is_over,
                 "Lapsed: the margin is over, and the release does not begin",
             ),
-            (
-                before.machine.has_ended() && !machine.has_ended(),
-                "Lapsed: a lease that had ended goes on",
-            ),
-            (
-                had_lease && is_wish && !machine.is_releasing(),
-                "the guard has gone, and the release does not begin",
-            ),
-            (
-                matches!(input, Input::Release) && !self.was_valid() && !is_lost_before,
-                "a release after the end of the lease is not answered",
-            ),
-            (
-                client.caller == Caller::Releases && machine.is_quiescent(),
-                "the caller of a release is never answered",
-            ),
-        ];
-        first_of(&wrong)
+            (goes_on, "Lapsed: a lease that had ended goes on"),
+            (is_ignored, "the guard has gone, and the release does not begin"),
+            (is_unanswered, "a release after the end of the lease is not answered"),
+            (waits_for_ever, "the caller of a release is never answered"),
+        ])
     }
 
     /// Failed releases, the undo, and the votes that are reported.
@@ -352,26 +336,20 @@ impl Judged<'_> {
                 }
             }
         }
-        let wrong = [
+        let is_late = (0..NODES).any(|node| is_back(node) && !is_sent(node));
+        let is_undone = client.undone == Undone::Awaited && (0..NODES).all(is_clean) && !is_over;
+        let is_cleared = client.awaits_cleared && clear >= QUORUM && !is_over;
+        let has_other_votes = votes != client.machine.votes() && !outputs.is_round();
+        first_of(&[
             ((0..NODES).any(is_stormy), "a release that was answered is sent again at once"),
+            (is_late, "a node is back, and its release waits for the pause"),
+            (is_undone, "C8: each node has answered or failed, and undone is not decided"),
+            (is_cleared, "a quorum is clear, and that is not decided"),
             (
-                (0..NODES).any(|node| is_back(node) && !is_sent(node)),
-                "a node is back, and its release waits for the pause",
-            ),
-            (
-                client.undone == Undone::Awaited && (0..NODES).all(is_clean) && !is_over,
-                "C8: each node has answered or failed, and undone is not decided",
-            ),
-            (
-                client.awaits_cleared && clear >= QUORUM && !is_over,
-                "a quorum is clear, and that is not decided",
-            ),
-            (
-                votes != client.machine.votes() && !outputs.is_round(),
+                has_other_votes,
                 "A4: not the votes of the last round, with the late answers to a first one that was lost",
             ),
-        ];
-        first_of(&wrong)
+        ])
     }
 
     /// Nothing is left once everything has been answered.

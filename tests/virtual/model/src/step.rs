@@ -89,12 +89,8 @@ impl Step {
     }
 
     /// The same if nothing is answered.
-    pub(crate) const fn order_if_silent(&self) -> Option<u8> {
-        match self {
-            Self::Timeout(_) => Some(3),
-            Self::Tick => Some(5),
-            _ => None,
-        }
+    pub(crate) fn order_if_silent(&self) -> Option<u8> {
+        self.order_if_answered().filter(|_| matches!(self, Self::Timeout(_) | Self::Tick))
     }
 }
 

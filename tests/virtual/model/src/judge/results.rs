@@ -48,25 +48,21 @@ impl Judged<'_> {
     fn won(&self) -> Option<&'static str> {
         let number = self.client.machine.fencing_token().map_or(0, small);
         let agreed = self.count(|_, side| side.truth.number == number);
+        let is_nobodys = self.scope.fencing.is_some() && agreed < QUORUM;
         first_of(&[
             (!self.client.is_valid(self.world.start), "T2: an expired win"),
             (self.votes() < QUORUM, "Q1, Q3: won without a quorum of grants"),
-            (
-                self.scope.fencing.is_some() && agreed < QUORUM,
-                "fencing: no quorum gave or voted the token",
-            ),
+            (is_nobodys, "fencing: no quorum gave or voted the token"),
         ])
     }
 
     fn extended(&self) -> Option<&'static str> {
         let valid_until = self.client.machine.valid_until();
         let is_in_time = |end| end > self.now() && valid_until.is_none_or(|after| after >= end);
+        let is_wrong = !self.before.machine.valid_until().is_some_and(is_in_time);
         first_of(&[
             (self.votes() < QUORUM, "Q3, H3: extended without a quorum of owners in this round"),
-            (
-                !self.before.machine.valid_until().is_some_and(is_in_time),
-                "H2, H3: an extension came too late or shortened the lease",
-            ),
+            (is_wrong, "H2, H3: an extension came too late or shortened the lease"),
         ])
     }
 
@@ -95,11 +91,9 @@ impl Judged<'_> {
             End::Released | End::Detached => (false, None),
         };
         let is_kept = !self.client.is_lapsed() || self.client.machine.next_timeout() == until;
+        let is_false = self.scope.has_clock() && !is_true;
         first_of(&[
-            (
-                self.scope.has_clock() && !is_true,
-                "H5: lost with validity left and the keys at a quorum",
-            ),
+            (is_false, "H5: lost with validity left and the keys at a quorum"),
             (!is_kept, "H4: the keys are not kept for the margin"),
         ])
     }
