@@ -126,11 +126,9 @@ mod tests {
         });
     }
 
-    /// Counts its inputs. An input of two brings another one while it is handled, and one while its effects are
+    /// An input of two brings another one while it is handled, and one while its effects are
     /// performed, as a backend may that answers inside `begin`.
-    struct Counting {
-        handled: usize,
-    }
+    struct Counting;
 
     struct Owner {
         lock: LateLock<Counting>,
@@ -143,7 +141,6 @@ mod tests {
         type Owner = Arc<Owner>;
 
         fn handle(&mut self, owner: &Arc<Owner>, input: usize, effects: &mut Vec<usize>) {
-            self.handled += 1;
             if input == 2 {
                 owner.lock.put(owner, 1);
             }
@@ -160,31 +157,22 @@ mod tests {
         }
     }
 
-    fn owner() -> Arc<Owner> {
-        let lock = LateLock::new(Counting { handled: 0 });
-        Arc::new(Owner { lock, performed: AtomicUsize::new(0) })
-    }
-
-    /// No input is left in the list, whichever thread was last: one brings `input`, the other has the mutex.
-    fn all_are_handled(input: usize) {
-        let owner = owner();
-        let other = Arc::clone(&owner);
-        let thread = loom::thread::spawn(move || other.lock.put(&other, input));
-        owner.lock.with(&owner, |_, _| ());
-        thread.join().unwrap();
-        let expected = if input == 2 { 3 } else { 1 };
-        assert_eq!(owner.performed.load(Ordering::Relaxed), expected);
-    }
-
+    /// One thread brings an input, which may bring others on the same stack, and the other one has the
+    /// mutex. None is left, whichever was last.
     #[test]
     fn no_input_is_left_in_the_list_of_late_arrivals() {
-        loom::model(|| all_are_handled(1));
-    }
-
-    #[test]
-    fn an_input_that_brings_others_on_the_same_stack_leaves_none() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| all_are_handled(2));
+        for (input, performed, preemption_bound) in [(1, 1, None), (2, 3, Some(3))] {
+            let mut model = loom::model::Builder::new();
+            model.preemption_bound = preemption_bound;
+            model.check(move || {
+                let lock = LateLock::new(Counting);
+                let owner = Arc::new(Owner { lock, performed: AtomicUsize::new(0) });
+                let other = Arc::clone(&owner);
+                let thread = loom::thread::spawn(move || other.lock.put(&other, input));
+                owner.lock.with(&owner, |_, _| ());
+                thread.join().unwrap();
+                assert_eq!(owner.performed.load(Ordering::Relaxed), performed);
+            });
+        }
     }
 }
