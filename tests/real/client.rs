@@ -17,7 +17,7 @@ use quorate::{
 pub(crate) use quorate_tests::wait::LIMIT;
 use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT, until, until_it_says};
 use quorate_tests::{Nodes, RedisServer};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Runtime};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Client {
@@ -28,41 +28,7 @@ pub(crate) enum Client {
 }
 
 /// Longer than a slow machine takes to connect, and well below the limit of the tests.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How backends connect.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) connect_timeout: Duration,
-    pub(crate) reply_limit: Duration,
-    pub(crate) home: Home,
-}
-
-/// Where connections live.
-#[derive(Clone)]
-pub(crate) enum Home {
-    /// In a runtime that the node finds.
-    Found,
-    Given(Handle),
-    OwnThread,
-}
-
-impl Default for Settings {
-    /// A slow machine keeps no backend from connecting.
-    fn default() -> Self {
-        Self {
-            connect_timeout: CONNECT_TIMEOUT,
-            reply_limit: Duration::from_secs(10),
-            home: Home::Found,
-        }
-    }
-}
-
-impl Settings {
-    pub(crate) fn at(home: Home) -> Self {
-        Self { home, ..Self::default() }
-    }
-}
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The nodes of a client at these addresses, from its builder as `$set` makes it: the builders of both crates have the same
 /// methods.
@@ -92,26 +58,10 @@ impl Client {
 
     /// Backends that a slow machine does not keep from connecting.
     pub(crate) fn connect(self, addresses: &[String]) -> Vec<Arc<dyn LockBackend>> {
-        self.connect_with(addresses, &Settings::default())
-    }
-
-    pub(crate) fn connect_with(
-        self,
-        addresses: &[String],
-        settings: &Settings,
-    ) -> Vec<Arc<dyn LockBackend>> {
         if self == Self::Pool {
             return addresses.iter().map(|address| pooled(address, 2)).collect();
         }
-        let Settings { connect_timeout, reply_limit, home } = settings;
-        connected!(self, addresses.iter().cloned(), |builder| {
-            let builder = builder.connect_timeout(*connect_timeout).reply_limit(*reply_limit);
-            match home {
-                Home::Found => builder,
-                Home::Given(runtime) => builder.tokio(runtime.clone()),
-                Home::OwnThread => builder.own_thread(),
-            }
-        })
+        connected!(self, addresses.iter().cloned(), |it| it.connect_timeout(CONNECT_TIMEOUT))
     }
 
     /// The only backend at `address`.

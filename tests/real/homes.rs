@@ -2,7 +2,6 @@
 //!
 //! redis-rs and fred need tokio, and fred panics outside of it. A node brings tokio along.
 
-use std::sync::Arc;
 use std::thread;
 
 use quorate::backend::{Claim, Operation, Vote};
@@ -12,16 +11,11 @@ use quorate_tests::peer::{Answer, Peer};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::calls::{acquire, acquire_in_the_end, asked, claim, extend, release};
-use crate::client::{Client, Home, Settings, current_thread};
+use crate::client::{CONNECT_TIMEOUT, Client, connected, current_thread};
 use crate::events;
 
 fn obliging() -> Peer {
     Peer::start(|_| Answer::Usual)
-}
-
-/// A node whose connections live there.
-fn at(client: Client, peer: &Peer, home: Home) -> Arc<dyn LockBackend> {
-    client.connect_with(&[peer.url()], &Settings::at(home)).remove(0)
 }
 
 fn is_granted(node: &dyn LockBackend, runtime: Runtime) {
@@ -81,7 +75,9 @@ fn a_node_outlives_the_runtimes_that_it_was_made_in_and_is_used_in() {
 fn a_connection_on_its_own_thread_outlives_every_runtime() {
     for client in Client::ALL {
         let peer = obliging();
-        let node = at(client, &peer, Home::OwnThread);
+        let node =
+            connected!(client, [peer.url()], |it| it.connect_timeout(CONNECT_TIMEOUT).own_thread())
+                .remove(0);
         (0..3).for_each(|_| is_granted(&node, current_thread()));
         assert_eq!(peer.connections(), 1, "{client:?}");
     }
@@ -93,7 +89,10 @@ fn a_node_uses_the_runtime_that_it_is_given() {
     for client in Client::ALL {
         let peer = obliging();
         let home = Runtime::new().unwrap();
-        let node = at(client, &peer, Home::Given(home.handle().clone()));
+        let tokio = home.handle().clone();
+        let node =
+            connected!(client, [peer.url()], |it| it.connect_timeout(CONNECT_TIMEOUT).tokio(tokio))
+                .remove(0);
         let claim = claim("r");
         (0..2).for_each(|_| is_granted(&node, current_thread()));
         let mut watched = asked(&node, watching(&claim));

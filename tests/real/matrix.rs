@@ -9,7 +9,8 @@ use quorate_tests::wait::{times, until, within_limit};
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::client::{
-    Client, LIMIT, Settings, all_have, nothing_is_left, on_tokio, unhurried, with_each_client,
+    CONNECT_TIMEOUT, Client, LIMIT, all_have, connected, nothing_is_left, on_tokio, unhurried,
+    with_each_client,
 };
 
 mod fault;
@@ -127,11 +128,8 @@ impl Cell<'_> {
 
     fn manager(&self) -> LockManager {
         let addresses: Vec<_> = self.nodes.iter().map(|(it, fault)| fault.address(it)).collect();
-        let mut settings = Settings::default();
-        if !self.has_quorum() {
-            settings.connect_timeout = NODE_TIMEOUT;
-        }
-        let nodes = self.client.connect_with(&addresses, &settings);
+        let limit = if self.has_quorum() { CONNECT_TIMEOUT } else { NODE_TIMEOUT };
+        let nodes = connected!(self.client, &addresses, |it| it.connect_timeout(limit));
         unhurried(nodes).node_timeout(NODE_TIMEOUT).build().unwrap()
     }
 

@@ -18,7 +18,9 @@ use quorate_tests::peer::{Answer, Heard, Peer};
 use quorate_tests::wait::{until, within_limit};
 
 use crate::calls::{acquire, acquire_in_the_end, claim, kind, release, server_id};
-use crate::client::{Client, Settings, current_thread, with_each, with_each_client};
+use crate::client::{
+    CONNECT_TIMEOUT, Client, connected, current_thread, with_each, with_each_client,
+};
 
 /// Many more than travel in one pipeline.
 const CALLS: usize = 1_000;
@@ -71,9 +73,9 @@ fn a_node_that_says_nothing_is_given_up_after_the_connect_timeout() {
     let address = format!("redis://{}", listener.local_addr().unwrap());
     with_each(&Client::ALL, async |client| {
         for connect_timeout in [Duration::ZERO, Duration::from_millis(20)] {
-            let settings = Settings { connect_timeout, ..Settings::default() };
-            let node = client.connect_with(std::slice::from_ref(&address), &settings).remove(0);
-            let error = acquire(&node, &claim("r")).await.unwrap_err();
+            let nodes = connected!(client, [&*address], |it| it.connect_timeout(connect_timeout));
+            let node = &nodes[0];
+            let error = acquire(node, &claim("r")).await.unwrap_err();
             assert_eq!((error.kind(), error.is_not_sent()), (Kind::TimedOut, true), "{client:?}");
             let told = format!("no connection within {connect_timeout:?}");
             assert_eq!(error.to_string(), told, "{client:?}");
@@ -203,8 +205,10 @@ fn c6_a_hung_node_keeps_a_call_pending() {
     for client in Client::ALL {
         tokio.block_on(async {
             let (peer, go) = hung(|_| Answer::Usual);
-            let settings = Settings { reply_limit: Duration::MAX, ..Settings::default() };
-            let node = client.connect_with(&[peer.url()], &settings).remove(0);
+            let node = connected!(client, [peer.url()], |it| it
+                .connect_timeout(CONNECT_TIMEOUT)
+                .reply_limit(Duration::MAX))
+            .remove(0);
             server_id(&node).await.unwrap();
             let claim = claim("r");
             let mut call = Box::pin(acquire(&node, &claim));
