@@ -99,7 +99,7 @@ fn check(plan: Plan) {
         written && holds.len() >= plan.holds && (plan.is_safe() || is_seen())
     };
     let most = PATIENCE.saturating_mul(plan.cycles);
-    let blows = nemesis::strike(plan, &mut nodes, |cycles| {
+    let cycles = nemesis::strike(plan, &mut nodes, |cycles| {
         cycles >= plan.cycles && (has_enough() || cycles >= most)
     });
     clients.iter_mut().for_each(|client| drop(client.end()));
@@ -110,7 +110,7 @@ fn check(plan: Plan) {
     let written: u64 = holds.iter().map(|hold| u64::from(hold.written)).sum();
     let (verdict, lost_without_tokens) = (judge(&holds), sum(lost_without_tokens));
     let told = format!(
-        "{plan:?}: {blows:?}, {verdict:?}, {written} written, {refused} refused, {lost_without_tokens} lost \
+        "{plan:?}: {cycles} cycles, {verdict:?}, {written} written, {refused} refused, {lost_without_tokens} lost \
          without tokens"
     );
     println!("{told}");

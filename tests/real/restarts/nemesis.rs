@@ -2,7 +2,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "it paces what it does to nodes")]
 
-use std::collections::BTreeMap;
 use std::{fs, thread};
 
 use quorate_tests::dice::Dice;
@@ -13,19 +12,15 @@ use super::{Plan, TTL};
 /// The file that a node starts from, if there is one.
 const DUMP: &str = "dump.rdb";
 
-/// What was done, and how often. Bursts are losses at so many nodes at once that the rest is no quorum.
-pub(super) type Blows = BTreeMap<&'static str, u32>;
-
 /// Settings of all nodes. A replica is sent all that there is when it asks, and keeps no file of it.
 pub(super) fn node(plan: Plan) -> Builder {
     let builder = RedisServer::builder().config("rdb-del-sync-files", &["yes"]);
     if plan.remembers { builder.append_only() } else { builder }
 }
 
-/// Strikes, one round after the other, until the kills and restarts are `enough`.
-pub(super) fn strike(plan: Plan, nodes: &mut Nodes, mut enough: impl FnMut(u32) -> bool) -> Blows {
-    let (dice, mut blows) = (Dice::new(1), Blows::new());
-    let (mut turn, mut round, mut cycles) = (0, 0_u32, 0);
+/// Strikes, one round after the other, until the kills and restarts are `enough`. Returns how many there were.
+pub(super) fn strike(plan: Plan, nodes: &mut Nodes, mut enough: impl FnMut(u32) -> bool) -> u32 {
+    let (dice, mut turn, mut round, mut cycles) = (Dice::new(1), 0, 0_u32, 0);
     while !enough(cycles) {
         round += 1;
         // Now and then one more than can be spared. Nodes that remember can all be spared.
@@ -34,42 +29,27 @@ pub(super) fn strike(plan: Plan, nodes: &mut Nodes, mut enough: impl FnMut(u32) 
             let node = &mut nodes[turn % plan.nodes];
             turn += 1;
             let number = if plan.remembers { 0 } else { dice.below(20) };
-            let blow = blow(number, plan, node);
-            cycles += u32::from(blow != FLUSH);
-            *blows.entry(blow).or_default() += 1;
+            cycles += u32::from(blow(number, plan, node));
             thread::sleep(dice.part(TTL, 0, 10));
         }
-        *blows.entry("bursts").or_default() += u32::from(is_burst);
         // With the guard they all vote again after the ttl: mostly before the next ones are struck.
         thread::sleep(dice.part(TTL, 70, 150));
     }
-    blows
+    cycles
 }
 
 /// Each so many rounds.
 const BURST_EVERY: u32 = 4;
 
-const FLUSH: &str = "flushes";
-
-fn blow(number: usize, plan: Plan, node: &mut RedisServer) -> &'static str {
+/// Whether a server has ended and another one begun, which a flush is not.
+fn blow(number: usize, plan: Plan, node: &mut RedisServer) -> bool {
     match number {
-        0..15 => {
-            node.restart();
-            "kills"
-        }
-        15..17 => {
-            node.flushall();
-            FLUSH
-        }
-        17..19 => {
-            roll_back(node);
-            "rollbacks"
-        }
-        _ => {
-            promote(plan, node);
-            "promotions"
-        }
+        0..15 => node.restart(),
+        15..17 => node.flushall(),
+        17..19 => roll_back(node),
+        _ => promote(plan, node),
     }
+    !(15..17).contains(&number)
 }
 
 /// It saves its data, goes on for a quarter of the ttl, and wakes up with the saved data.
