@@ -1,6 +1,6 @@
 //! A process that a test starts, and the lines that it prints.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -48,12 +48,6 @@ impl Program {
         eventually("a line of a program", || self.lines().len() > self.read);
         self.read += 1;
         self.lines().swap_remove(self.read - 1)
-    }
-
-    /// Writes to its input.
-    pub fn say(&mut self, text: &str) {
-        let input = self.input.as_mut().expect("it was not ended");
-        input.write_all(text.as_bytes()).expect("it reads");
     }
 
     /// Sends it a signal.

@@ -43,11 +43,7 @@ pub fn eventually(what: impl Display, mut is_so: impl FnMut() -> bool) {
 
 /// Looks again and again until `is_so` returns `true`; other tasks run in between.
 pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
-        tokio::time::sleep(PAUSE).await;
-    }
+    until_it_says(what, async || is_so()).await;
 }
 
 /// Asks again and again until the answer is `true`.
