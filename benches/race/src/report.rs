@@ -11,18 +11,12 @@ use crate::contest::{
 };
 use crate::measure::{HEALTHY, MEASURES, Plan};
 
-const PAIRS: [(&str, &str); 11] = [
+const PAIRS: [(&str, &str); 5] = [
     (QUORATE_REDIS, BARE_REDIS),
     (QUORATE_FRED, BARE_FRED),
     (QUORATE_REDIS, RSLOCK),
     (QUORATE_FRED, RSLOCK),
     (OWN_THREAD, QUORATE_REDIS),
-    (FENCED[1], FENCED[0]),
-    (FENCED[2], FENCED[0]),
-    (FENCED[3], FENCED[0]),
-    (FENCED[5], FENCED[4]),
-    (FENCED[6], FENCED[4]),
-    (FENCED[7], FENCED[4]),
 ];
 
 const COMPARED: [&str; 4] =
@@ -110,8 +104,10 @@ fn table(text: &mut String, cells: &[Cell]) {
 /// nodes.
 fn ratios(book: &Book) -> Vec<([String; 2], String, f64)> {
     let healthy = ALL.map(|name| (name, name));
+    let of_client = |all: &'static [&'static str]| all[1..].iter().map(|name| (*name, all[0]));
+    let fenced = FENCED.chunks(4).flat_map(of_client);
     let mut ratios = Vec::new();
-    for (of, to) in PAIRS.into_iter().chain(healthy) {
+    for (of, to) in PAIRS.into_iter().chain(fenced).chain(healthy) {
         for ([measure, setting, contestant, metric], samples) in &book.entries {
             let is_hung = measure == "hung";
             if contestant != of || !COMPARED.contains(&&**metric) || is_hung != (of == to) {
