@@ -18,8 +18,12 @@ pub(crate) fn key(name: &str) -> Key {
 
 /// A claim with a token of its own.
 pub(crate) fn claim(name: &str) -> Claim {
-    let token = Token::draw(os_random).unwrap();
-    Claim::new([key(name)], token, Ttl::try_from(LONG_TTL).unwrap())
+    claim_all(&[name])
+}
+
+pub(crate) fn claim_all(names: &[&str]) -> Claim {
+    let keys: Vec<Key> = names.iter().map(|name| key(name)).collect();
+    Claim::new(keys, Token::draw(os_random).unwrap(), Ttl::try_from(LONG_TTL).unwrap())
 }
 
 pub(crate) async fn acquire(node: &dyn LockBackend, claim: &Claim) -> Result<Vote, BackendError> {

@@ -11,7 +11,7 @@ use quorate::redis::{Credentials, IntoDial as _};
 use quorate_tests::wait::{LIMIT, until_it_says};
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::client::{Client, assert_clean, connected, on_tokio, unhurried, unreachable};
+use crate::client::{Client, assert_clean, connected, unhurried, unreachable, with_each};
 
 /// The password of the locker, or why there is none.
 #[derive(Clone)]
@@ -58,27 +58,25 @@ fn rotate(nodes: &Nodes, password: &str) {
 
 #[test]
 fn locking_goes_on_when_a_password_is_rotated_and_connections_end() {
-    for client in Client::ALL {
+    with_each(&Client::ALL, async |client| {
         let (nodes, vault) = (start(), Vault::new("one"));
-        on_tokio(async {
-            let manager = manager(client, &nodes, &vault);
-            let held = manager.lock("held").auto_renew().await.unwrap();
-            for password in ["two", "three"] {
-                vault.set(Ok(password));
-                rotate(&nodes, password);
-                manager.lock("r").await.unwrap().release().await.unwrap();
-                until_it_says("an extension", async || held.extend().await.is_ok()).await;
-                // A waiter, whose connection for watches asks as well.
-                let waits = tokio::spawn(manager.lock("held").into_future());
-                tokio::task::yield_now().await;
-                assert!(!waits.is_finished() && held.is_valid());
-                waits.abort();
-            }
-            held.release().await.unwrap();
-            assert_clean(&manager).await;
-        });
+        let manager = manager(client, &nodes, &vault);
+        let held = manager.lock("held").auto_renew().await.unwrap();
+        for password in ["two", "three"] {
+            vault.set(Ok(password));
+            rotate(&nodes, password);
+            manager.lock("r").await.unwrap().release().await.unwrap();
+            until_it_says("an extension", async || held.extend().await.is_ok()).await;
+            // A waiter, whose connection for watches asks as well.
+            let waits = tokio::spawn(manager.lock("held").into_future());
+            tokio::task::yield_now().await;
+            assert!(!waits.is_finished() && held.is_valid());
+            waits.abort();
+        }
+        held.release().await.unwrap();
+        assert_clean(&manager).await;
         assert_eq!(nodes.keys_left(), []);
-    }
+    });
 }
 
 /// A manager whose nodes have addresses with this password, and ask for another one of `user:password@`
@@ -117,7 +115,7 @@ async fn locks_in_the_end(manager: &LockManager) {
 /// No request hears of it, though each connection was refused once.
 #[test]
 fn a_login_that_is_refused_is_asked_for_again() {
-    for client in Client::ALL {
+    with_each(&Client::ALL, async |client| {
         let (nodes, vault) = (start(), Vault::new("two"));
         let asked = vault.clone();
         let ask = move |node| {
@@ -125,46 +123,42 @@ fn a_login_that_is_refused_is_asked_for_again() {
             Some(format!("redis://locker:{password}@{node}"))
         };
         let manager = asking(client, &nodes, "one", ask);
-        on_tokio(async {
-            let held = manager.lock("held").auto_renew().await.unwrap();
-            for password in ["two", "three"] {
-                vault.set(Ok(password));
-                rotate(&nodes, password);
-                manager.lock("r").await.unwrap().release().await.unwrap();
-                until_it_says("an extension", async || held.extend().await.is_ok()).await;
-            }
-            held.release().await.unwrap();
-            // It is not asked for, or not known.
-            vault.set(Err("the vault is sealed"));
-            rotate(&nodes, "four");
-            until_it_says("a refusal", async || match manager.lock("r").await {
-                Ok(guard) => guard.release().await.is_err(),
-                Err(error) => error.is_permanent(),
-            })
-            .await;
-            vault.set(Ok("four"));
-            // A pause after the refusal is over first.
-            locks_in_the_end(&manager).await;
-            assert_clean(&manager).await;
-        });
-    }
+        let held = manager.lock("held").auto_renew().await.unwrap();
+        for password in ["two", "three"] {
+            vault.set(Ok(password));
+            rotate(&nodes, password);
+            manager.lock("r").await.unwrap().release().await.unwrap();
+            until_it_says("an extension", async || held.extend().await.is_ok()).await;
+        }
+        held.release().await.unwrap();
+        // It is not asked for, or not known.
+        vault.set(Err("the vault is sealed"));
+        rotate(&nodes, "four");
+        until_it_says("a refusal", async || match manager.lock("r").await {
+            Ok(guard) => guard.release().await.is_err(),
+            Err(error) => error.is_permanent(),
+        })
+        .await;
+        vault.set(Ok("four"));
+        // A pause after the refusal is over first.
+        locks_in_the_end(&manager).await;
+        assert_clean(&manager).await;
+    });
 }
 
 /// The answer after a refusal leads nowhere at first.
 #[test]
 fn an_answer_after_a_refusal_that_does_not_work_is_asked_for_again() {
-    for client in Client::ALL {
+    with_each(&Client::ALL, async |client| {
         let (nodes, asked) = (start(), AtomicUsize::new(0));
         let ask = move |node| match asked.fetch_add(1, Ordering::Relaxed) {
             0..3 => Some("redis://127.0.0.1:1".to_owned()),
             _ => Some(format!("redis://locker:one@{node}")),
         };
         let manager = asking(client, &nodes, "stale", ask);
-        on_tokio(async {
-            locks_in_the_end(&manager).await;
-            assert_clean(&manager).await;
-        });
-    }
+        locks_in_the_end(&manager).await;
+        assert_clean(&manager).await;
+    });
 }
 
 /// The server takes any password of a user who needs none. The login comes from a function: an address of a user has a
@@ -173,40 +167,36 @@ fn an_answer_after_a_refusal_that_does_not_work_is_asked_for_again() {
 fn a_user_who_needs_no_password_logs_in_with_an_empty_one() {
     let nodes = RedisServer::builder().user("default", "off");
     let nodes = Nodes::start_with(1, &nodes.user("locker", "on nopass ~* &* +@all"));
-    for client in Client::ALL {
-        on_tokio(async {
-            let manager = manager(client, &nodes, &Vault::new(""));
-            manager.lock("r").no_wait().await.unwrap().release().await.unwrap();
-            assert_clean(&manager).await;
-        });
-    }
+    with_each(&Client::ALL, async |client| {
+        let manager = manager(client, &nodes, &Vault::new(""));
+        manager.lock("r").no_wait().await.unwrap().release().await.unwrap();
+        assert_clean(&manager).await;
+    });
 }
 
 #[test]
 fn a6_a_login_that_is_wrong_or_missing_is_an_error_without_secrets() {
-    for client in Client::ALL {
+    with_each(&Client::ALL, async |client| {
         let (nodes, vault) = (start(), Vault::new("hunter2"));
-        on_tokio(async {
-            let manager = manager(client, &nodes, &vault);
-            let error = manager.lock("r").await.unwrap_err();
-            assert!(error.is_permanent(), "{client:?}: {error}");
-            let shown = format!("{error} {error:?} {manager:?}");
-            assert!(!shown.contains("hunter2") && !shown.contains("stale"), "{shown}");
+        let manager = manager(client, &nodes, &vault);
+        let error = manager.lock("r").await.unwrap_err();
+        assert!(error.is_permanent(), "{client:?}: {error}");
+        let shown = format!("{error} {error:?} {manager:?}");
+        assert!(!shown.contains("hunter2") && !shown.contains("stale"), "{shown}");
 
-            vault.set(Err("the vault is sealed"));
-            until_it_says("the error of the vault", async || {
-                let text = unreachable(manager.lock("r").no_wait().await).to_string();
-                text.matches("no credentials: the vault is sealed").count() >= 2
-            })
-            .await;
-            let error = manager.lock("r").no_wait().await.unwrap_err();
-            assert!(!error.is_permanent(), "{client:?}: {error}");
+        vault.set(Err("the vault is sealed"));
+        until_it_says("the error of the vault", async || {
+            let text = unreachable(manager.lock("r").no_wait().await).to_string();
+            text.matches("no credentials: the vault is sealed").count() >= 2
+        })
+        .await;
+        let error = manager.lock("r").no_wait().await.unwrap_err();
+        assert!(!error.is_permanent(), "{client:?}: {error}");
 
-            vault.set(Ok("one"));
-            manager.lock("r").await.unwrap().release().await.unwrap();
-            assert_clean(&manager).await;
-        });
-    }
+        vault.set(Ok("one"));
+        manager.lock("r").await.unwrap().release().await.unwrap();
+        assert_clean(&manager).await;
+    });
 }
 
 /// Over both protocols, whatever user the address has.
@@ -215,20 +205,18 @@ fn a_login_without_a_user_is_that_of_the_default_one() {
     let new = RedisServer::builder().user("default", "on >one ~* &* +@all");
     let old = new.clone().config("rename-command", &["HELLO", ""]).start();
     let new = new.start();
-    for client in Client::ALL {
+    with_each(&Client::ALL, async |client| {
         for server in [&new, &old] {
-            on_tokio(async {
-                let address = [server.address_as("stale", "stale")];
-                let ask = |_| ready(Ok::<_, String>(Credentials::of_password("one")));
-                let builder = unhurried(connected!(client, &address, |builder| {
-                    builder.connect_timeout(LIMIT).credentials(ask)
-                }));
-                let manager = builder.build().unwrap();
-                let guard = manager.lock("r").no_wait().await;
-                let guard = guard.unwrap_or_else(|error| panic!("{client:?}: {error}"));
-                guard.release().await.unwrap();
-                assert_clean(&manager).await;
-            });
+            let address = [server.address_as("stale", "stale")];
+            let ask = |_| ready(Ok::<_, String>(Credentials::of_password("one")));
+            let builder = unhurried(connected!(client, &address, |builder| {
+                builder.connect_timeout(LIMIT).credentials(ask)
+            }));
+            let manager = builder.build().unwrap();
+            let guard = manager.lock("r").no_wait().await;
+            let guard = guard.unwrap_or_else(|error| panic!("{client:?}: {error}"));
+            guard.release().await.unwrap();
+            assert_clean(&manager).await;
         }
-    }
+    });
 }

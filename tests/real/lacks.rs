@@ -15,26 +15,25 @@ const SECRET: &str = "SECRET";
 
 /// Nodes with a user who may not use client tracking, and nodes that speak RESP2 only.
 fn nodes() -> [Nodes; 2] {
-    let rules = format!("on >{SECRET} ~* &* +@all -client|tracking");
-    let forbidden = RedisServer::builder().user("locker", &rules);
-    let resp2 = RedisServer::builder().config("rename-command", &["HELLO", ""]);
-    [forbidden, resp2].map(|builder| Nodes::start_with(NODES, &builder))
+    let user = |rights| {
+        let rules = format!("on >{SECRET} ~* &* +@all {rights}");
+        RedisServer::builder().user("locker", &rules)
+    };
+    let resp2 = user("").config("rename-command", &["HELLO", ""]);
+    [user("-client|tracking"), resp2].map(|builder| Nodes::start_with(NODES, &builder))
 }
 
 /// A lock is held for longer than until its first look, while another process waits for it.
 /// Rules C8, W1.
 #[test]
 fn nodes_without_client_tracking_answer_and_are_clean_at_a_close() {
-    for (nodes, is_user) in nodes().into_iter().zip([true, false]) {
-        let address = |node: &RedisServer| match is_user {
-            true => node.address_as("locker", SECRET),
-            false => node.address(),
-        };
+    for (nodes, lacks) in nodes().into_iter().zip(["the right", "RESP3"]) {
+        let address = |node: &RedisServer| node.address_as("locker", SECRET);
         let addresses: Vec<String> = nodes.iter().map(address).collect();
         for client in Client::WITH_POOL {
             // Whoever ends the process at once ends its connections.
             current_thread().block_on(async {
-                let place = format!("{client:?}, {is_user}");
+                let place = format!("{client:?} without {lacks}");
                 let manager = || client.builder_of(&addresses).build().unwrap();
                 let (one, other) = (manager(), manager());
                 let held = one.lock("r").await.unwrap();

@@ -4,19 +4,12 @@ use std::future::IntoFuture;
 
 use futures_util::future::{join_all, try_join_all};
 use quorate::backend::{AcquireOptions, Claim, ExtendOptions, ReleaseOptions, Reply, Ttl};
-use quorate::resource::{Key, Token};
 use quorate::{BackendError, LockBackend, LockManager};
-use quorate_core::runtime::os_random;
 use quorate_tests::RedisServer;
 use quorate_tests::wait::LONG_TTL;
 
-use crate::calls::key;
+use crate::calls::claim_all;
 use crate::client::{Client, calls, current_thread};
-
-fn claim(names: &[&str]) -> Claim {
-    let keys: Vec<Key> = names.iter().map(|name| key(name)).collect();
-    Claim::new(keys, Token::draw(os_random).unwrap(), Ttl::try_from(LONG_TTL).unwrap())
-}
 
 /// What is told of one call.
 fn told(seen: Result<Reply, BackendError>) -> String {
@@ -40,7 +33,7 @@ async fn ten(server: &RedisServer, node: &dyn LockBackend) -> Vec<Claim> {
         &["two", "and held"],
         &["last"],
     ];
-    let claims: Vec<Claim> = names.iter().map(|names| claim(names)).collect();
+    let claims: Vec<Claim> = names.iter().map(|names| claim_all(names)).collect();
     for claim in &claims {
         node.acquire(claim, AcquireOptions::default()).await.unwrap();
     }

@@ -22,13 +22,8 @@ fn tracked(node: &RedisServer) -> usize {
     node.info("tracking_total_keys").parse().unwrap()
 }
 
-/// A lock on a name that no push was ever about, once all nodes that run track it.
-async fn held(manager: &LockManager, nodes: &[RedisServer], name: &str) -> LockGuard {
-    all_held(manager, nodes, [name]).await
-}
-
-/// The same for several names.
-async fn all_held<const N: usize>(
+/// A lock on names that no push was ever about, once all nodes that run track them.
+async fn held<const N: usize>(
     manager: &LockManager,
     nodes: &[RedisServer],
     names: [&str; N],
@@ -58,7 +53,7 @@ fn p2_a_lease_that_was_extended_with_others_hears_of_its_own_key() {
             let manager = client.manager(nodes);
             let mut guards = Vec::new();
             for name in ["one", "two", "three"] {
-                guards.push(held(&manager, nodes, name).await);
+                guards.push(held(&manager, nodes, [name]).await);
             }
             for _ in 0..2 {
                 try_join_all(guards.iter().map(|guard| guard.extend())).await.unwrap();
@@ -84,7 +79,7 @@ fn p2_keys_that_are_deleted_or_evicted_end_the_lease_at_once() {
         let manager = client.manager(nodes);
         for round in 0..5 {
             let name = &format!("{client:?}:{round}");
-            let guard = held(&manager, nodes, name).await;
+            let guard = held(&manager, nodes, [name]).await;
             if round > 2 {
                 // The last thing that was sent about the key is ours.
                 guard.extend().await.unwrap();
@@ -93,13 +88,13 @@ fn p2_keys_that_are_deleted_or_evicted_end_the_lease_at_once() {
             assert!(is_lost_at_once(&guard).await, "{client:?}");
         }
         let names = [&*format!("{client:?}:one"), &format!("{client:?}:other")];
-        let guard = all_held(&manager, nodes, names).await;
+        let guard = held(&manager, nodes, names).await;
         del(nodes, names[1]);
         assert!(is_lost_at_once(&guard).await, "{client:?}: of two names, the second");
         // Deleted by its release, the first name is tracked no more: else it counts below.
         drop(guard);
         nothing_is_left(nodes).await;
-        let guard = held(&manager, nodes, &format!("{client:?}:set")).await;
+        let guard = held(&manager, nodes, [&format!("{client:?}:set")]).await;
         let name = key(&format!("{client:?}:set"));
         nodes.iter().for_each(|node| drop(node.cli(&["SET", &name, "another's"])));
         assert!(is_lost_at_once(&guard).await, "{client:?}");
@@ -112,7 +107,7 @@ fn p2_a_flush_ends_the_lease_at_once() {
     let nodes = &Nodes::start(3);
     on_tokio(async {
         let manager = Client::Redis.manager(nodes);
-        let guard = held(&manager, nodes, "flush").await;
+        let guard = held(&manager, nodes, ["flush"]).await;
         nodes.iter().for_each(RedisServer::flushall);
         assert!(is_lost_at_once(&guard).await);
     });
@@ -126,7 +121,7 @@ fn v9_a_holder_that_is_asked_to_leave_frees_its_mark_and_the_next_one_has_the_lo
         let operator = client.builder(nodes).label("admin").build().unwrap();
         for (round, by) in [&operator, &manager].into_iter().enumerate() {
             let name = &format!("{client:?}:asked:{round}");
-            let guard = held(&manager, nodes, name).await;
+            let guard = held(&manager, nodes, [name]).await;
             let waits = client.manager(nodes);
             let waits = waits.lock(key(name)).into_future();
             let next = tokio::spawn(waits);
