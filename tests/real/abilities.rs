@@ -1,4 +1,4 @@
-//! Nodes that are full, and what each client sees of the disk of a node.
+//! Nodes that are full.
 
 use quorate::backend::{AcquireOptions, FenceHint, ReleaseOptions, Vote};
 use quorate::{BackendErrorKind, FencingToken};
@@ -6,27 +6,6 @@ use quorate_tests::RedisServer;
 
 use crate::calls::claim;
 use crate::client::{Client, assert_clean, only_error, unreachable, with_each};
-
-/// The same question has another form of reply over RESP2 and RESP3.
-#[test]
-fn each_client_sees_whether_each_write_is_on_the_disk() {
-    let rows = [
-        ("always", "no", "always", true),
-        ("always", "yes", "always, no-appendfsync-on-rewrite yes", false),
-        ("everysec", "no", "everysec", false),
-    ];
-    for (fsync, on_rewrite, shown, keeps) in rows {
-        let builder = RedisServer::builder().append_only().config("appendfsync", &[fsync]);
-        let node = builder.config("no-appendfsync-on-rewrite", &[on_rewrite]).start();
-        with_each(&Client::WITH_POOL, async |client| {
-            let check = client.manager_at(&node.address()).check().await;
-            let told = check.nodes()[0].description.as_ref();
-            let told = told.unwrap_or_else(|| panic!("{client:?}: {check}"));
-            let seen = (told.fsync.as_deref(), told.keeps_writes());
-            assert_eq!(seen, (Some(shown), Some(keeps)), "{client:?}");
-        });
-    }
-}
 
 /// From Redis 7 on. It changes what is there, and stores nothing new; scripts that a person has flushed are loaded again.
 #[test]

@@ -1,12 +1,12 @@
 //! Real runtimes: the contract of each, and what happens at their edges (A1).
 
 use std::fmt::Display;
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use quorate_examples::{StdRuntime, block_on};
 use quorate_memory::{Fault, MemoryNode, conformance};
 use quorate_tests::Nodes;
 use quorate_tests::wait::{LIMIT, LONG_TTL, eventually, receive};
-use tokio::runtime::{Builder, Handle, Runtime as Tokio};
+use tokio::runtime::{Builder, Runtime as Tokio};
 
 use crate::client::{current_thread, multi_thread};
 
@@ -167,44 +167,11 @@ fn a1_a_guard_can_be_dropped_while_its_runtime_shuts_down() {
     }
 }
 
-/// As users write it: what they put in structs and spawn on threads, and bodies that capture, borrow and fail.
-#[test]
-fn public_types_are_send_and_sync_and_work_under_a_lock_can_be_spawned() {
-    fn send_sync<T: Send + Sync>() {}
-    fn send<T: Send>(_: T) {}
-    send_sync::<(LockGuard, LockManager, LockError, Lease, DetachedLock, WithError)>();
-    send_sync::<(InTokio<()>, TokioContext)>();
-    multi_thread().block_on(async {
-        let manager = Locks::new(&(Arc::new(TokioRuntime::new()) as _)).manager;
-        let guard = manager.lock("r").await.unwrap();
-        send((guard.extend(), guard.extend_to(LONG_TTL), guard.lost(), guard.run(async {})));
-        send((manager.lock("r").into_future(), manager.close(Duration::ZERO)));
-        send(guard.release());
-        let record = manager.lock("r").await.unwrap().detach().unwrap();
-        send(manager.adopt(&record));
+const fn send_sync<T: Send + Sync>() {}
 
-        let name = Arc::new(Mutex::new(String::from("Ann")));
-        let captured = Arc::clone(&name);
-        let captures = tokio::spawn(manager.lock("a").with(async move |lease| {
-            lease.run(async { captured.lock().unwrap().push('e') }).await.unwrap();
-            lease.is_valid()
-        }));
-        assert!(captures.await.unwrap().unwrap());
-        assert_eq!(*name.lock().unwrap(), "Anne");
-
-        let inside = manager.clone();
-        let borrows = tokio::spawn(async move {
-            let (mut steps, resource) = (Vec::new(), String::from("c"));
-            let work = async |lease: Lease| {
-                steps.push(lease.remaining());
-                tokio::task::yield_now().await;
-                steps.push(lease.remaining());
-            };
-            inside.with([&*resource, "d"], work).await.map(|()| steps.len())
-        });
-        assert_eq!(borrows.await.unwrap().unwrap(), 2);
-    });
-}
+/// What users put in structs and share between threads.
+const _: () = send_sync::<(LockGuard, LockManager, LockError, Lease, DetachedLock, WithError)>();
+const _: () = send_sync::<(InTokio<()>, TokioContext)>();
 
 /// What happens to the runtime that the manager was made in, while a holder waits elsewhere: in no runtime, or in
 /// another one than that in which it began to wait. Where the runtime stands, no thread drives it.
@@ -249,21 +216,6 @@ fn h4_a_lease_is_told_as_lost_though_the_runtime_has_ended() {
         });
         assert!(receive(&waited).is_some(), "{home:?}");
     }
-}
-
-/// What is begun there, a connection perhaps, does not stand still with the runtime of a caller
-/// that came by.
-#[test]
-fn a1_what_finds_tokio_finds_its_home_in_front_of_the_callers_runtime() {
-    let (home, caller) = (multi_thread(), current_thread());
-    let context = TokioContext::of(home.handle().clone());
-    let found = || async { Handle::current().id() };
-    assert_eq!(caller.block_on(context.enter(found())), home.handle().id());
-    assert_eq!(block_on(context.enter(found())), home.handle().id());
-    drop(home);
-    assert_eq!(caller.block_on(context.enter(found())), caller.handle().id());
-    let none = TokioContext::of(caller.handle().clone());
-    assert_eq!(caller.block_on(none.enter(found())), caller.handle().id());
 }
 
 /// The task by which it finds out that its home shuts down.
