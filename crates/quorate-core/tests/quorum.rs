@@ -176,17 +176,6 @@ fn q1_the_verdict_is_that_of_the_table_for_every_split_of_votes() {
     }
 }
 
-#[test]
-fn any_two_quorums_share_a_node() {
-    for nodes in 1..=NodeCount::MAX {
-        let count = NodeCount::new(nodes).unwrap();
-        assert!(2 * count.quorum() > nodes);
-        assert_eq!(count.quorum() + count.spare(), nodes);
-    }
-    assert_eq!(NodeCount::new(0), None);
-    assert_eq!(NodeCount::new(NodeCount::MAX + 1), None);
-}
-
 fn permutations(items: &[usize]) -> Vec<Vec<usize>> {
     let first = |place: usize| {
         let rest = [&items[..place], &items[place + 1..]].concat();

@@ -208,21 +208,4 @@ mod tests {
         let far = saturating_add(start, Duration::MAX);
         assert!(far > start + 99 * Ttl::MAX && far < start + 101 * Ttl::MAX, "a century");
     }
-
-    #[test]
-    fn h4_the_margin_is_a_tenth_of_the_ttl_and_at_most_500_ms() {
-        let margin = SafetyMargin::default();
-        assert_eq!(margin.of(ttl(1_000)), Duration::from_millis(100));
-        assert_eq!(margin.of(ttl(60_000)), Duration::from_millis(500));
-        assert_eq!(margin.validity(Drift::default(), ttl(1_000)), Duration::from_millis(888));
-        let all = SafetyMargin::Fixed(Duration::from_secs(1));
-        assert_eq!(all.validity(Drift::default(), ttl(1_000)), Duration::ZERO);
-    }
-
-    #[test]
-    fn a_ttl_under_the_drift_leaves_nothing() {
-        assert_eq!(Drift::default().validity_of(ttl(1)), Duration::ZERO);
-        assert_eq!(Drift::default().validity_of(ttl(2)), Duration::ZERO);
-        assert!(Drift::default().validity_of(ttl(3)) > Duration::ZERO);
-    }
 }

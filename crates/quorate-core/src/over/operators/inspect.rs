@@ -283,28 +283,6 @@ mod tests {
     }
 
     #[test]
-    fn q1_every_split_of_up_to_seven_nodes_is_one_state() {
-        for count in 1..=7_usize {
-            for holder in 0..=count {
-                for free in 0..=count - holder {
-                    let rest = count - holder - free;
-                    let nodes = ["a".repeat(holder), "-".repeat(free), "x".repeat(rest)].concat();
-                    let expected = if holder * 2 > count {
-                        LockState::Held
-                    } else if free * 2 > count {
-                        LockState::Free
-                    } else {
-                        LockState::Unclear
-                    };
-                    let seen = inspection(&nodes);
-                    assert_eq!(seen.state(), expected, "{nodes}");
-                    assert_eq!(seen.time_left().is_some(), expected == LockState::Held, "{nodes}");
-                }
-            }
-        }
-    }
-
-    #[test]
     fn the_time_left_ends_when_fewer_than_a_quorum_keep_the_key() {
         for (nodes, left) in [
             ("a", Some(1)),

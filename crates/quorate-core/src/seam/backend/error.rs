@@ -206,19 +206,3 @@ impl BackendErrorKind {
         )
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_an_error_that_says_so_is_of_a_command_that_was_not_sent() {
-        let error = BackendError::new(BackendErrorKind::Connection, "refused");
-        assert!(!error.is_not_sent());
-        let error = error.not_sent();
-        assert!(error.is_not_sent() && error.clone().is_not_sent());
-        assert_eq!(error.to_string(), "refused");
-        let source = error.with_source(fmt::Error);
-        assert!(source.source().is_some_and(<dyn Error>::is::<fmt::Error>));
-    }
-}

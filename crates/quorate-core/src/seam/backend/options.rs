@@ -190,18 +190,3 @@ impl fmt::Display for Capabilities {
         f.write_str(&names.map(|(_, name)| name).collect::<Vec<_>>().join(", "))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn capabilities_are_a_set() {
-        let some = Capabilities::ORDERED | Capabilities::QUEUE;
-        assert!(some.contains(Capabilities::QUEUE) && some.contains(Capabilities::NONE));
-        assert!(!some.contains(Capabilities::QUEUE | Capabilities::WATCH));
-        assert_eq!(some.without(Capabilities::QUEUE | Capabilities::WATCH), Capabilities::ORDERED);
-        let shown = some | Capabilities::REVOKE | Capabilities::FENCING;
-        assert_eq!(shown.to_string(), "fencing, wait queue, revoke");
-    }
-}

@@ -133,21 +133,3 @@ impl fmt::Debug for Holder {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn l1_a_holder_can_be_compared_and_only_its_label_read() {
-        let (one, other) = (Holder::new(*b"s3cret"), Holder::new(*b"another"));
-        assert_eq!(one, Holder::new(b"s3cret".to_vec()));
-        assert_ne!(one, other);
-        assert_eq!(format!("{one:?}"), "Holder(..)");
-        let state = KeyState::Held { holder: one, time_left: None };
-        assert!(!format!("{state:?}").contains("s3cret"));
-        let labelled = Holder::new([&b"ab".repeat(20)[..], b" web-3"].concat());
-        assert_eq!(labelled.label(), Some("web-3"));
-        assert_eq!(format!("{labelled:?}"), "Holder(\"web-3\", ..)");
-    }
-}
