@@ -169,7 +169,7 @@ fn a_manager_without_guards_is_dropped_with_its_nodes() {
 }
 
 /// A task looks at the end of a lease, or waits for one of several names, each time with another
-/// future.
+/// future, and more than once. Another future waits beside it.
 #[test]
 fn a_future_that_is_dropped_keeps_no_task_alive() {
     struct Task;
@@ -179,11 +179,16 @@ fn a_future_that_is_dropped_keeps_no_task_alive() {
     let world = World::complete(3);
     let manager = world.manager();
     let [first, _second] = ["a", "b"].map(|name| world.run(manager.lock(name)).unwrap());
-    let waits = manager.lock_any(["a", "b"]).into_future().map(drop).boxed();
-    for (what, mut future) in [("the end", first.lost().map(drop).boxed()), ("a name", waits)] {
+    let any = || manager.lock_any(["a", "b"]).into_future().map(drop).boxed();
+    let end = || first.lost().map(drop).boxed();
+    for (what, [mut other, mut future]) in [("the end", [end(), end()]), ("a name", [any(), any()])]
+    {
         let task = Arc::new(Task);
         let waker = Waker::from(Arc::clone(&task));
-        assert!(future.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+        for _ in 0..2 {
+            assert!(other.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(future.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+        }
         drop((waker, future));
         assert_eq!(Arc::strong_count(&task), 1, "{what}");
     }
