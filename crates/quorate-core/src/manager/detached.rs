@@ -196,59 +196,31 @@ mod tests {
         DetachedLock::new(claim, None)
     }
 
+    /// What a record has besides its keys and its ttl decides its version, so older ones stay as
+    /// they were.
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        let text = record().encode();
-        assert_eq!(text, format!("quorate1:5000:{}:613a31:00ff", "ab".repeat(20)));
-        let read: DetachedLock = text.parse().unwrap();
-        assert_eq!(read.encode(), text);
-        assert_eq!(read.keys()[1].as_bytes(), [0, 0xff]);
-        assert_eq!(read.ttl(), Duration::from_secs(5));
-    }
-
-    #[test]
-    fn a_fencing_token_goes_along_and_a_record_without_one_stays_as_it_was() {
-        let fenced =
-            DetachedLock { fencing_token: FencingToken::new(1_700_000_000_000_000), ..record() };
-        let text = fenced.encode();
-        let (token, keys) = ("ab".repeat(20), "613a31:00ff");
-        assert_eq!(text, format!("quorate2:5000:1700000000000000:{token}:{keys}"));
-        let read = DetachedLock::decode(&text).unwrap();
-        assert_eq!(read.fencing_token(), fenced.fencing_token());
-        assert_eq!(read.encode(), text);
-        assert_eq!(DetachedLock::decode(&record().encode()).unwrap().fencing_token(), None);
-    }
-
-    #[test]
-    fn a_label_goes_along_in_a_version_of_its_own() {
-        let (token, keys) = ("ab".repeat(20), "613a31:00ff");
-        let claim = record().claim;
-        let label = Label::new("web:3").unwrap();
-        let claim = Claim::new(claim.keys(), claim.token().labelled(&label), claim.ttl());
-        for (number, digits) in [(None, ""), (FencingToken::new(7), "7")] {
-            let record = DetachedLock::new(claim.clone(), number);
-            let text = record.encode();
-            assert_eq!(text, format!("quorate3:5000:{digits}:{token}:7765623a33:{keys}"));
-            let read = DetachedLock::decode(&text).unwrap();
-            assert_eq!((read.label(), read.fencing_token()), (Some("web:3"), number));
+        use Mode::{Exclusive, Shared};
+        for (mode, number, label, expected) in [
+            (Exclusive, 0, "", "quorate1:5000:TOKEN"),
+            (Exclusive, 1_700_000_000_000_000, "", "quorate2:5000:1700000000000000:TOKEN"),
+            (Exclusive, 0, "web:3", "quorate3:5000::TOKEN:7765623a33"),
+            (Exclusive, 7, "web:3", "quorate3:5000:7:TOKEN:7765623a33"),
+            (Shared, 0, "", "quorate4:5000::TOKEN:"),
+            (Shared, 0, "web:3", "quorate4:5000::TOKEN:7765623a33"),
+        ] {
+            let (number, label) = (FencingToken::new(number), Label::new(label).ok());
+            let claim = record().claim;
+            let token = label.as_ref().map(|label| claim.token().labelled(label));
+            let token = token.unwrap_or_else(|| claim.token().clone());
+            let claim = Claim::new(claim.keys(), token, claim.ttl()).with_mode(mode);
+            let text = DetachedLock::new(claim, number).encode();
+            assert_eq!(text, expected.replace("TOKEN", &"ab".repeat(20)) + ":613a31:00ff");
+            let read: DetachedLock = text.parse().unwrap();
+            assert_eq!((read.claim.mode(), read.fencing_token()), (mode, number), "{text}");
+            assert_eq!(read.label(), label.as_ref().map(Label::as_str), "{text}");
+            assert_eq!((read.keys()[1].as_bytes(), read.ttl().as_secs()), (&[0, 0xff][..], 5));
             assert_eq!(read.encode(), text);
-        }
-    }
-
-    #[test]
-    fn a_reader_has_a_version_of_its_own() {
-        let (token, keys) = ("ab".repeat(20), "613a31:00ff");
-        let claim = record().claim.with_mode(Mode::Shared);
-        let label = Label::new("web:3").unwrap();
-        let labelled = Claim::new(claim.keys(), claim.token().labelled(&label), claim.ttl());
-        for (claim, digits) in [(claim, ""), (labelled.with_mode(Mode::Shared), "7765623a33")] {
-            let text = DetachedLock::new(claim.clone(), None).encode();
-            assert_eq!(text, format!("quorate4:5000::{token}:{digits}:{keys}"));
-            let read = DetachedLock::decode(&text).unwrap();
-            assert_eq!((read.claim.mode(), read.label()), (Mode::Shared, claim.token().label()));
-            assert_eq!(read.encode(), text);
-            let fenced = text.replace(":5000::", ":5000:7:");
-            assert_eq!(DetachedLock::decode(&fenced).unwrap_err(), InvalidRecord::Malformed);
         }
     }
 
@@ -285,6 +257,11 @@ mod tests {
             // Of no key.
             (good[..54].to_owned(), InvalidRecord::Malformed),
             (format!("{good}:"), InvalidRecord::Malformed),
+            // A reader has no fencing token.
+            (
+                good.replace("quorate1:5000:", "quorate4:5000:7:").replace(":613a31", "::613a31"),
+                InvalidRecord::Malformed,
+            ),
             // Its first key is no label.
             (
                 good.replace("quorate1:5000:", "quorate3:5000::").replace("613a31", "00ff"),
