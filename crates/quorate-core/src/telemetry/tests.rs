@@ -109,23 +109,15 @@ fn log(scene: impl FnOnce()) -> Log {
     LOG.take()
 }
 
-/// Figures by name and label values: a count, or how many times were recorded.
-fn figures(scene: impl FnOnce()) -> BTreeMap<String, u64> {
+/// What `scene` records. Each figure is described.
+fn figures(scene: impl FnOnce()) -> impl Iterator<Item = (metrics::Key, DebugValue)> {
     let recorder = DebuggingRecorder::new();
     metrics::with_local_recorder(&recorder, scene);
     let figures = recorder.snapshotter().snapshot().into_vec().into_iter();
-    let shown = figures.map(|(key, unit, description, value)| {
+    figures.map(|(key, unit, description, value)| {
         assert!(unit.is_some() && description.is_some(), "{key:?} is described");
-        let labels = key.key().labels().map(|label| format!(" {}", label.value()));
-        let name = format!("{}{}", key.key().name(), labels.collect::<String>());
-        let value = match value {
-            DebugValue::Counter(count) => count,
-            DebugValue::Gauge(value) => value.into_inner() as u64,
-            DebugValue::Histogram(times) => times.len() as u64,
-        };
-        (name, value)
-    });
-    shown.collect()
+        (key.key().clone(), value)
+    })
 }
 
 fn keys(count: usize) -> Vec<Key> {
@@ -214,21 +206,15 @@ fn the_table_of_events_is_what_is_emitted() {
 
 #[test]
 fn the_table_of_metrics_is_what_is_recorded() {
-    let recorder = DebuggingRecorder::new();
-    metrics::with_local_recorder(&recorder, everything);
-    let recorded: BTreeSet<_> = recorder
-        .snapshotter()
-        .snapshot()
-        .into_vec()
-        .into_iter()
-        .map(|(key, _, _, value)| {
+    let recorded: BTreeSet<_> = figures(everything)
+        .map(|(key, value)| {
             let kind = match value {
                 DebugValue::Counter(_) => "counter",
                 DebugValue::Gauge(_) => "gauge",
                 DebugValue::Histogram(_) => "histogram",
             };
-            let labels = key.key().labels().map(|label| label.key().to_owned());
-            (key.key().name().to_owned(), kind.to_owned(), labels.collect::<Vec<_>>())
+            let labels = key.labels().map(|label| label.key().to_owned());
+            (key.name().to_owned(), kind.to_owned(), labels.collect::<Vec<_>>())
         })
         .collect();
     let documented: BTreeSet<_> = table("# Metrics")
@@ -243,9 +229,15 @@ fn the_table_of_metrics_is_what_is_recorded() {
 
 #[test]
 fn series_of_which_one_more_is_an_alert_begin_with_zero() {
-    let begun = figures(describe_metrics);
-    assert!(begun.values().all(|count| *count == 0), "{begun:?}");
-    assert_eq!(begun["quorate_stops_total"], 0);
+    let begun: BTreeMap<String, DebugValue> = figures(describe_metrics)
+        .map(|(key, value)| {
+            let labels: String = key.labels().map(|label| format!(" {}", label.value())).collect();
+            (format!("{}{labels}", key.name()), value)
+        })
+        .collect();
+    let is_zero = |value: &DebugValue| matches!(value, DebugValue::Counter(0));
+    assert!(begun.values().all(is_zero), "{begun:?}");
+    assert!(begun.contains_key("quorate_stops_total"));
     for metric in ["quorate_not_acquired_total", "quorate_lost_total"] {
         let row = table("# Metrics").into_iter().find(|row| row[0] == metric).unwrap();
         let reasons = row[3].split(": ").nth(1).unwrap().split(", ");
@@ -253,47 +245,6 @@ fn series_of_which_one_more_is_an_alert_begin_with_zero() {
         let is_of = |name: &&String| name.starts_with(&format!("{metric} "));
         assert_eq!(begun.keys().filter(is_of).cloned().collect::<BTreeSet<_>>(), named);
     }
-}
-
-#[test]
-fn a_lease_is_counted_as_held_once() {
-    let keys = &keys(1);
-    let held = |scene: &dyn Fn()| {
-        let figures = figures(|| {
-            describe_metrics();
-            scene();
-        });
-        let value = |name: &str| figures.get(name).copied().unwrap_or_default();
-        (value("quorate_hold_seconds"), value("quorate_validity_left_seconds"))
-    };
-    assert_eq!(held(&|| released(keys, "released", Some(MS), MS, MS, None)), (1, 1));
-    // The lease expired before its release, and before its guard was dropped.
-    let expired = |outcome| {
-        lost(keys, "expired", MS, &"it has expired");
-        released(keys, outcome, Some(MS), MS, Duration::ZERO, None);
-    };
-    assert_eq!(held(&|| expired("lost")), (1, 0));
-    assert_eq!(held(&|| expired("dropped")), (1, 0));
-    // Only the nodes knew.
-    let not_held = || {
-        lost(keys, "not_held", MS, &"2 of 3 nodes do not have it");
-        released(keys, "lost", Some(MS), MS, MS, None);
-    };
-    assert_eq!(held(&not_held), (1, 0));
-}
-
-#[test]
-fn a_call_that_was_given_up_has_no_latency() {
-    let figures = figures(|| {
-        describe_metrics();
-        call_settled("n1", "acquire", "silent", None, None);
-        call_settled("n1", "acquire", "silent", Some(MS), None);
-    });
-    let value = |name: &str| figures[&format!("quorate_node_{name}")];
-    assert_eq!(
-        (value("votes_total n1 acquire silent"), value("latency_seconds n1 acquire")),
-        (2, 1)
-    );
 }
 
 #[test]

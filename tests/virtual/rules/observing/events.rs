@@ -13,7 +13,7 @@ use quorate_memory::{Fault, MemoryNode};
 use quorate_protocol::error_of_reply;
 use quorate_tests::wait::receive;
 
-use super::figures::recorder;
+use super::figures::{figures, recorder};
 use crate::backends::{Begins, answer_of};
 use crate::telling::{acting, story, told};
 use crate::world::{MS, SECOND, World, failing};
@@ -144,8 +144,17 @@ fn a_lost_lease_is_a_warning_with_the_reason_once() {
         }),
     ];
     for (line, scene) in scenes {
+        let (snapshotter, recorder) = recorder();
         let play = |world: &World| scene(world, world.lock(&world.manager()));
-        assert_told(play, &format!("WARN lost: …{line}"));
+        metrics::with_local_recorder(&recorder, || {
+            assert_told(play, &format!("WARN lost: …{line}"));
+        });
+        // The last one has released another lease in time.
+        let in_time = usize::from(line.contains("hold_limit"));
+        let figures = figures(&snapshotter);
+        let counted = |name: &str| figures.get(name).map_or(0, Vec::len);
+        assert_eq!(counted("hold_seconds"), 1 + in_time, "{line}");
+        assert_eq!(counted("validity_left_seconds"), in_time, "{line}");
     }
 }
 

@@ -82,6 +82,8 @@ fn the_metrics_of_a_story_are_right() {
         ("node_votes_total memory-3 release granted", &[1]),
         ("node_votes_total memory-3 release refused", &[1]),
         ("node_latency_seconds memory-2 acquire", &[10, 10, 10]),
+        // One was given up.
+        ("node_latency_seconds memory-3 acquire", &[10, 10]),
         ("node_latency_seconds memory-2 extend", &[10]),
     ] {
         assert_eq!(figure(name), values, "{name}: {figures:#?}");
