@@ -94,13 +94,8 @@ impl Runtime for SimClient {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
-    use quorate_core::backend::{AcquireOptions, LockBackend, ReleaseOptions};
-
     use super::*;
-    use crate::tests::claim;
-    use crate::{MemoryNode, Sim};
+    use crate::Sim;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -128,43 +123,5 @@ mod tests {
         }
         sim.settle();
         assert_eq!(sim.elapsed(), Duration::ZERO);
-    }
-
-    #[test]
-    fn a_killed_process_does_nothing_more() {
-        let sim = Sim::new(1);
-        let node = MemoryNode::new("node", sim.clone());
-        let client = sim.client(0);
-        let (world, seen) = (sim.clone(), node.seen_by(&client));
-        client.spawn(Box::pin(async move {
-            let ours = claim(["r"], 10 * SECOND);
-            seen.acquire(&ours, AcquireOptions::default()).await.unwrap();
-            world.sleep(SECOND).await;
-            seen.release(&ours, ReleaseOptions::default()).await.unwrap();
-        }));
-        sim.advance(SECOND / 2);
-        client.kill();
-        sim.advance(2 * SECOND);
-        assert!(node.get("r").is_some(), "it released");
-        sim.advance(10 * SECOND);
-        assert!(node.get("r").is_none(), "the ttl has passed");
-        sim.end();
-    }
-
-    #[test]
-    fn a_paused_process_goes_on_later_and_its_clock_does_not_stop() {
-        let sim = Sim::new(1);
-        let client = sim.client(0);
-        let done = Arc::new(Mutex::new(None));
-        let (there, woken) = (client.clone(), Arc::clone(&done));
-        let start = client.now();
-        client.spawn(Box::pin(async move {
-            there.sleep(SECOND).await;
-            *woken.lock().unwrap() = Some(there.now() - start);
-        }));
-        sim.advance(Duration::ZERO);
-        client.pause(3 * SECOND);
-        sim.settle();
-        assert_eq!(*done.lock().unwrap(), Some(3 * SECOND));
     }
 }

@@ -42,26 +42,3 @@ pub(crate) fn watched(key: &Key, entry: Option<&Entry>) -> Vec<u8> {
 fn beside(key: &Key, what: &[u8]) -> Vec<u8> {
     [key.as_bytes(), b":quorate:", what].concat()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tests::key;
-
-    /// Another number would give old and new clients different counters for one lock.
-    #[test]
-    fn a_key_has_its_counter_for_good() {
-        for (name, place) in [("orders:42", 547), ("a", 288), ("prefix:a", 244)] {
-            assert_eq!(counter(&key(name)), format!("quorate:fence:{place}").into_bytes());
-        }
-    }
-
-    #[test]
-    fn the_keys_of_a_wait_queue_are_named_after_the_lock() {
-        let lock = key("orders:42");
-        assert_eq!(waiters(&lock), b"orders:42:quorate:waiters");
-        assert_eq!(seen(&lock), b"orders:42:quorate:seen");
-        assert_eq!(watched(&lock, Some(&Entry::new(*b"e1"))), b"orders:42:quorate:e1");
-        assert_eq!(watched(&lock, None), b"orders:42");
-    }
-}

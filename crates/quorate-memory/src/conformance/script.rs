@@ -447,11 +447,4 @@ mod tests {
         );
         assert!(scripts().all(|script| !script.steps.contains('[')));
     }
-
-    #[test]
-    fn a_time_is_read_to_the_millisecond() {
-        assert_eq!(duration("20ms"), Ok(Duration::from_millis(20)));
-        assert_eq!(duration("60.9s"), Ok(TTL));
-        assert!(duration("soon").is_err());
-    }
 }

@@ -55,21 +55,6 @@ fn without_a_delay_a_call_is_answered_before_begin_returns() {
 }
 
 #[test]
-fn a_call_that_a_rule_loses_is_not_answered_even_as_lost() {
-    let (sim, node) = world();
-    for effect in [Effect::DropRequest, Effect::DropReply] {
-        node.add_rule(Rule::new(effect));
-        let mut lost = begin(&node, acquiring(1));
-        node.clear_rules();
-        sim.advance(TTL);
-        assert!(answer(&mut lost).is_none(), "{effect:?}");
-        let mut other = begin(&node, acquiring(2));
-        assert!(answer(&mut other).is_some(), "{effect:?}");
-        node.expire("k");
-    }
-}
-
-#[test]
 fn a_call_that_a_rule_loses_is_kept_until_it_is_given_up() {
     let (sim, node) = world();
     let (key, entry, locks) = (key("k"), Entry::new(*b"e1"), Arc::from([key("k")]));
