@@ -99,25 +99,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn q4_only_one_and_zero_are_votes() {
-        assert_eq!(Value::Int(1).vote().unwrap(), Vote::Granted);
-        assert_eq!(Value::Int(0).vote().unwrap(), Vote::Refused);
-        for reply in [Value::Nil, Value::Int(2), Value::Text(b"1".to_vec()), Value::List(vec![])] {
-            assert_eq!(reply.vote().unwrap_err().kind(), BackendErrorKind::Protocol);
-        }
-    }
-
-    #[test]
-    fn q4_an_error_reply_and_a_failure_are_errors() {
-        let error = read(Ok(Value::Error("OOM no room".into()))).unwrap_err();
-        assert_eq!(error.kind(), BackendErrorKind::OutOfMemory);
-        assert!(!error.is_not_sent());
-        let lost = BackendError::new(BackendErrorKind::Connection, "reset");
-        assert!(!read(Err(lost)).unwrap_err().is_not_sent());
-        assert_eq!(read(Ok(Value::Nil)).unwrap(), Value::Nil);
-    }
-
-    #[test]
     fn a6_debug_shows_no_bytes() {
         let error = Value::Error("ERR unknown command 'GET', with args: 's3cret'".into());
         let reply = Value::List(vec![Value::Text(b"s3cret".to_vec()), Value::Int(1), error]);

@@ -134,39 +134,3 @@ fn parse(reply: &Value) -> Option<Result<Reply, BackendError>> {
     };
     Some(Ok(reply))
 }
-
-#[cfg(test)]
-mod tests {
-    use quorate_core::BackendErrorKind;
-
-    use super::*;
-
-    fn reply(parts: [&str; 3]) -> Value {
-        Value::List(parts.map(|part| Value::Text(part.into())).to_vec())
-    }
-
-    #[test]
-    fn a_reply_carries_the_vote_and_the_server() {
-        for (parts, vote, number) in [
-            (["granted", "7", "ab"], Vote::Granted, Some(7)),
-            (["granted", "0", "ab"], Vote::Granted, None),
-            (["refused", "0", "ab"], Vote::Refused, None),
-        ] {
-            let reply = parse(&reply(parts)).unwrap().unwrap();
-            assert_eq!((reply.vote, reply.number.map(|number| number.get())), (vote, number));
-            assert_eq!(reply.server.as_deref(), Some("ab"));
-        }
-        let error = parse(&reply(["quarantined", "3200", "ab"])).unwrap().unwrap_err();
-        assert_eq!(error.kind(), BackendErrorKind::Quarantined);
-        assert!(error.to_string().starts_with("quarantined for another 3.2s"), "{error}");
-    }
-
-    #[test]
-    fn q4_nonsense_is_no_vote() {
-        for parts in [["", "0", "a"], ["granted", "9007199254740992", "a"]] {
-            assert!(parse(&reply(parts)).is_none());
-        }
-        assert!(parse(&Value::Int(1)).is_none());
-        assert!(parse(&Value::List(vec![Value::Text(b"granted".to_vec())])).is_none());
-    }
-}

