@@ -24,8 +24,7 @@ use terms::{Terms, two_candidates};
 const TTL: Duration = Duration::from_secs(10);
 
 fn cut_off(scene: &Scene, process: &Process) {
-    let lost = Rule::new(Effect::DropRequest).client(&process.client);
-    scene.nodes.iter().for_each(|node| node.add_rule(lost));
+    scene.add_rule(.., Rule::new(Effect::DropRequest).client(&process.client));
 }
 
 fn fail_for_20_s(scene: &Scene, fault: Fault) {

@@ -9,10 +9,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use quorate_core::{LockError, LockGuard, LockRequest, Runtime};
-use quorate_memory::{Effect, Fault, Operation, Rule, Value};
+use quorate_memory::{Fault, Operation, Value};
 
 use crate::waiting::processes::{Process, Scene};
-use crate::world::{MS, SECOND, World};
+use crate::world::{MS, SECOND, World, slow};
 
 mod asking;
 mod gates;
@@ -142,9 +142,7 @@ fn rw1_the_answer_of_a_slow_gate_is_waited_for() {
     let reading = scene.run(read(&first)).unwrap();
     let _written = writer.hold_once("r", 50 * MS);
     scene.advance(5 * MS);
-    let late = 100 * Duration::from_micros(1);
-    let gate = &scene.nodes[scene.gate("r")];
-    gate.add_rule(Rule::new(Effect::Delay { least: late, most: late }).client(&second.client));
+    scene.nodes[scene.gate("r")].add_rule(slow(MS / 10).client(&second.client));
     for _ in 0..2 {
         assert!(is_held(scene.run(second.locks.read("r").no_wait())));
     }

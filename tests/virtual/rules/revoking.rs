@@ -12,7 +12,7 @@ use quorate_core::{
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
 
 use crate::waiting::processes::{REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
-use crate::world::{MS, SECOND, World};
+use crate::world::{MS, SECOND, World, slow};
 
 mod asked;
 mod seen;
@@ -119,7 +119,7 @@ fn v2_a_repair_leaves_a_revoked_key_alone() {
 fn v2_a_repair_in_flight_wins_no_quorum() {
     let (world, guard) = World::in_order(3).held();
     world.nodes[2].expire("r");
-    world.nodes[2].add_rule(Rule::new(Effect::Delay { least: 100 * MS, most: 100 * MS }));
+    world.add_rule(2.., slow(100 * MS));
     world.run(guard.extend()).unwrap();
     world.advance(250 * MS);
     assert!(world.nodes[2].get("r").is_none(), "the repair is in flight");
@@ -250,8 +250,7 @@ fn v6_the_value_of_a_revoked_key_is_a_mark_that_its_holder_knows() {
 #[test]
 fn a_revoke_that_is_repeated_takes_effect() {
     let (world, _guard) = World::new(3).held();
-    let cut = Rule::new(Effect::Cut).on(Operation::Revoke);
-    world.nodes[..2].iter().for_each(|node| node.add_rule(cut));
+    world.add_rule(..2, Rule::new(Effect::Cut).on(Operation::Revoke));
     let broken = revoke(&world, "r");
     assert!(!broken.is_effective(), "{broken}");
     world.nodes.iter().for_each(MemoryNode::clear_rules);

@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use quorate_core::error::{Answer, Closed, NodeAnswer};
 use quorate_core::{LeaseEnd, LockError, LockManager, LockRequest, ReleaseError};
-use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
+use quorate_memory::{Fault, MemoryNode, Operation};
 
 use crate::waiting::processes::Scene;
-use crate::world::{HOUR, MS, Paused, SECOND, World, failing, failure_of};
+use crate::world::{HOUR, MS, Paused, SECOND, World, failing, failure_of, slow};
 
 #[test]
 fn a4_permanent_errors_end_a_lock_at_once() {
@@ -53,7 +53,7 @@ fn a4_permanent_errors_that_come_late_end_a_lock_as_well() {
         let world = world(3);
         world.inject(..1, failing("LOADING Redis is loading the dataset"));
         world.inject(1.., failing("NOAUTH Authentication required."));
-        world.nodes[2].add_rule(Rule::new(Effect::Delay { least: MS / 2, most: MS / 2 }));
+        world.add_rule(2.., slow(MS / 2));
         let request = world.manager().lock("r");
         let failed = world.run(if waits { request } else { request.no_wait() }).unwrap_err();
         assert!(failed.is_permanent(), "{failed}");

@@ -18,7 +18,7 @@ use quorate_core::{
     DetachedLock, LockBackend, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest,
     Runtime,
 };
-use quorate_memory::{Fault, MemoryNode, Sim, Value};
+use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim, Value};
 use quorate_protocol::error_of_reply;
 
 use crate::backends::{Begins, begin};
@@ -40,6 +40,11 @@ pub(crate) const MARGIN: Duration = Duration::from_millis(500);
 /// Nodes answer with this error.
 pub(crate) fn failing(reply: &str) -> Fault {
     Fault::Failing(error_of_reply(reply))
+}
+
+/// A request and its reply take so much longer each.
+pub(crate) fn slow(by: Duration) -> Rule {
+    Rule::new(Effect::Delay { least: by, most: by })
 }
 
 /// The answers of nodes that were no quorum.
@@ -182,6 +187,11 @@ impl World {
 
     pub(crate) fn heal(&self) {
         self.nodes.iter().for_each(MemoryNode::heal);
+    }
+
+    /// Gives them this rule.
+    pub(crate) fn add_rule(&self, nodes: impl Places, rule: Rule) {
+        self.nodes[nodes].iter().for_each(|node| node.add_rule(rule));
     }
 
     /// Another client has the key "r" there.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use quorate_core::error::InvalidRequest;
 use quorate_core::{LeaseEnd, LockError, LockGuard, Runtime};
-use quorate_memory::{Effect, Fault, Rule};
+use quorate_memory::Fault;
 
-use crate::world::{HOUR, MS, SECOND, World};
+use crate::world::{HOUR, MS, SECOND, World, slow};
 
 #[test]
 fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
@@ -68,10 +68,7 @@ fn h7_five_thousand_leases_are_renewed_on_slow_nodes() {
     let manager = builder.build().unwrap();
     let hold = |lease| world.run(manager.lock(format!("r:{lease}")).auto_renew()).unwrap();
     let leases: Vec<LockGuard> = (0..5_000).map(hold).collect();
-    let way = 4 * SECOND;
-    for node in &world.nodes {
-        node.add_rule(Rule::new(Effect::Delay { least: way, most: way }));
-    }
+    world.add_rule(.., slow(4 * SECOND));
     world.advance(100 * SECOND);
     assert!(leases.iter().all(|guard| guard.is_valid()));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backends::{Begins, Odd, answer_of};
-use crate::world::{MS, SECOND, World};
+use crate::world::{MS, SECOND, World, slow};
 use quorate_core::backend::{CallReply, Capabilities};
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{BackendError, BackendErrorKind, LockManager, RestartGuard, operators::Check};
@@ -20,9 +20,7 @@ fn problems(check: &Check) -> Vec<String> {
 #[test]
 fn a_check_of_healthy_nodes_finds_no_problem_and_tells_what_they_are() {
     let world = World::complete(3);
-    for node in &world.nodes {
-        node.add_rule(Rule::new(Effect::Delay { least: 2 * MS, most: 2 * MS }));
-    }
+    world.add_rule(.., slow(2 * MS));
     let seen = check(&world, &world.manager());
     assert_eq!(problems(&seen), [""; 0]);
     assert!(seen.has_quorum());

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use quorate_core::LockError;
-use quorate_memory::{Effect, Operation, Rule};
+use quorate_memory::Operation;
 
 use crate::waiting::processes::Scene;
-use crate::world::{HOUR, MS, SECOND, Wall, World};
+use crate::world::{HOUR, MS, SECOND, Wall, World, slow};
 
 /// Two tasks have each lost a round to another process. One waits at the gate, the other behind it.
 #[test]
@@ -24,10 +24,7 @@ fn each_task_that_waits_for_one_of_several_names_hears_of_a_close() {
         process.spawn(request.map(move |lost| errors.lock().unwrap().extend(lost.err())));
     }
     scene.advance(SECOND);
-    for node in &scene.nodes {
-        let late = Rule::new(Effect::Delay { least: 50 * MS, most: 50 * MS });
-        node.add_rule(late.on(Operation::Acquire).client(&process.client));
-    }
+    scene.add_rule(.., slow(50 * MS).on(Operation::Acquire).client(&process.client));
     drop(released);
     let _kept = other.hold_once("a", HOUR);
     scene.advance(5 * SECOND);
@@ -46,8 +43,7 @@ fn releases_that_are_not_answered_are_no_holder() {
     let world = World::pool();
     let manager = world.manager();
     let held = ["a", "b"].map(|name| world.run(manager.lock(name)).unwrap());
-    let late = Effect::Delay { least: 300 * MS, most: 300 * MS };
-    world.nodes[0].add_rule(Rule::new(late).on(Operation::Release));
+    world.add_rule(.., slow(300 * MS).on(Operation::Release));
     drop(held);
     for request in [manager.lock("a"), manager.lock_any(["a", "b"])] {
         let error = world.run(request.timeout(100 * MS)).unwrap_err();
@@ -62,10 +58,7 @@ fn a_task_here_that_is_quicker_is_a_holder() {
     let world = World::complete(3);
     let runtime = Wall::new(&world.sim, || 0);
     let manager = world.builder().runtime(runtime.clone()).build().unwrap();
-    for node in &world.nodes {
-        let late = Effect::Delay { least: 100 * MS, most: 100 * MS };
-        node.add_rule(Rule::new(late).on(Operation::Acquire));
-    }
+    world.add_rule(.., slow(100 * MS).on(Operation::Acquire));
     let _first = world.begun(manager.lock_any(["a", "b"]));
     let alone = ["a", "b"].map(|name| manager.lock(name).into_future());
     let alone = Arc::new(Mutex::new(alone));

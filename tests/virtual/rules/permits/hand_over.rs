@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use quorate_core::{LockError, LockGuard, Runtime};
-use quorate_memory::{Effect, Fault, Operation, Rule, Sim};
+use quorate_memory::{Fault, Operation, Sim};
 
 use super::{Board, hand_over, name_of};
 use crate::waiting::processes::{Process, Quirk, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
-use crate::world::{HOUR, MS, SECOND, World, failing};
+use crate::world::{HOUR, MS, SECOND, World, failing, slow};
 
 /// All permits are held by one process. Others wait, one after the other, and one permit after the other is released.
 #[test]
@@ -128,8 +128,7 @@ fn s2_a_request_that_waits_for_no_holder_waits_for_no_task_of_its_own_process() 
     let world = World::pool();
     let manager = world.manager();
     let [released, _held] = ["a", "b"].map(|name| world.run(manager.lock(name)).unwrap());
-    let late = Effect::Delay { least: 100 * MS, most: 100 * MS };
-    world.nodes[0].add_rule(Rule::new(late).on(Operation::Release));
+    world.add_rule(.., slow(100 * MS).on(Operation::Release));
     drop(released);
     let any = manager.lock_any(["a", "b"]).no_wait().into_future();
     let error = Arc::<Mutex<Option<LockError>>>::default();

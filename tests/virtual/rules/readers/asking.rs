@@ -8,20 +8,16 @@ use std::time::Duration;
 use futures_util::future::select;
 use quorate_core::backend::Operation as Asks;
 use quorate_core::{LockRequest, Runtime};
-use quorate_memory::{Effect, Operation, Rule};
+use quorate_memory::Operation;
 use quorate_protocol::error_of_reply;
 
 use super::is_held;
 use crate::backends::{Begins, begin};
 use crate::waiting::processes::{ROUND_TRIP, Scene};
-use crate::world::{MS, SECOND, World};
+use crate::world::{MS, SECOND, World, slow};
 
 /// When the round is won, and the answer of the gate is still awaited.
 const ASKING: Duration = Duration::from_micros(600);
-
-fn slow(by: Duration) -> Rule {
-    Rule::new(Effect::Delay { least: by, most: by })
-}
 
 /// The node that is the gate, whether somebody waits or not.
 pub(super) fn gate(scene: &Scene) -> usize {
@@ -97,15 +93,11 @@ fn the_gate_is_awaited_for_no_longer_than_a_round_behind_the_deadline() {
         let scene = Scene::new(3);
         let (gate, reader) = (gate(&scene), scene.process());
         let way = 20 * MS;
-        for node in &scene.nodes {
-            node.add_rule(slow(way));
-            if !is_new {
-                continue;
-            }
+        scene.add_rule(.., slow(way));
+        if is_new {
             // It knows no gate yet when the round is won.
-            node.add_rule(slow(10 * SECOND).on(Operation::ServerId));
-        }
-        if !is_new {
+            scene.add_rule(.., slow(10 * SECOND).on(Operation::ServerId));
+        } else {
             drop(scene.run(reader.locks.read("r")).unwrap());
             scene.advance(SECOND);
         }

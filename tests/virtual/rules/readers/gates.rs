@@ -6,18 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use quorate_core::LockRequest;
-use quorate_memory::{Effect, Rule, Value};
+use quorate_memory::Value;
 
 use super::is_held;
 use crate::waiting::processes::{Process, ROUND_TRIP, Scene};
-use crate::world::{MS, SECOND};
+use crate::world::{MS, SECOND, slow};
 
 /// How long a node takes that answers after the round.
 const LATE: Duration = Duration::from_micros(700);
-
-fn slow(process: &Process) -> Rule {
-    Rule::new(Effect::Delay { least: LATE, most: LATE }).client(&process.client)
-}
 
 /// The gate answers last. The others are enough for a refusal.
 /// Rule W2.
@@ -30,7 +26,7 @@ fn a_new_process_waits_in_the_queue_of_the_others() {
         let _waits = one.hold_once(&name, MS);
         scene.advance(SECOND);
         let gate = scene.gate(&name);
-        scene.nodes[gate].add_rule(slow(&other));
+        scene.nodes[gate].add_rule(slow(LATE).client(&other.client));
         let _waits = other.hold_once(&name, MS);
         scene.advance(10 * MS);
         match scene.nodes[gate].get(format!("{name}:quorate:waiters")) {

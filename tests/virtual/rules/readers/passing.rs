@@ -1,11 +1,10 @@
 //! A writer waits, and readers come and go: none of them goes first.
 
 use quorate_core::Runtime;
-use quorate_memory::{Effect, Rule};
 
 use super::read;
 use crate::waiting::processes::{Scene, from};
-use crate::world::{MS, SECOND};
+use crate::world::{MS, SECOND, slow};
 
 /// Its attempt reaches the nodes 60 ms after the push. Readers that come find a free lock until then.
 /// Rule RW1.
@@ -16,10 +15,7 @@ fn a_writer_that_is_slow_is_not_passed() {
     let reading = scene.run(read(&first)).unwrap();
     let written = writer.hold_once("r", MS);
     scene.advance(100 * MS);
-    let way = 60 * MS;
-    for node in &scene.nodes {
-        node.add_rule(Rule::new(Effect::Delay { least: way, most: way }).client(&writer.client));
-    }
+    scene.add_rule(.., slow(60 * MS).client(&writer.client));
     scene.run(reading.release()).unwrap();
     let reading = scene.run(read(&second)).unwrap();
     let at = second.client.now();

@@ -108,9 +108,7 @@ fn rw7_the_key_lives_as_long_as_its_last_reader() {
 #[test]
 fn rw7_a_repeated_release_touches_no_other_reader() {
     let world = World::new(3);
-    world.nodes.iter().for_each(|node| {
-        node.add_rule(Rule::new(Effect::Duplicate(5 * MS)).on(Operation::Release));
-    });
+    world.add_rule(.., Rule::new(Effect::Duplicate(5 * MS)).on(Operation::Release));
     let manager = world.manager();
     let [one, two] = [(); 2].map(|()| world.run(manager.read("r")).unwrap());
     world.run(one.release()).unwrap();
@@ -226,10 +224,8 @@ fn a_reader_is_refused_what_it_cannot_have_before_anything_is_sent() {
 fn rw5_readers_and_writers_never_meet() {
     for world in World::kinds(3) {
         let state = Arc::<Mutex<(usize, usize)>>::default();
-        world.nodes.iter().for_each(|node| {
-            node.add_rule(Rule::new(Effect::Delay { least: MS, most: 5 * MS }));
-            node.add_rule(Rule::new(Effect::DropReply).on(Operation::Acquire).chance(50_000));
-        });
+        world.add_rule(.., Rule::new(Effect::Delay { least: MS, most: 5 * MS }));
+        world.add_rule(.., Rule::new(Effect::DropReply).on(Operation::Acquire).chance(50_000));
         let tasks = (0..12).map(|number| {
             let (locks, sim, state) = (world.manager(), world.sim.clone(), Arc::clone(&state));
             async move {

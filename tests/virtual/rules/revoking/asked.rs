@@ -36,11 +36,6 @@ fn by(guard: &LockGuard, world: &World) -> Option<Label> {
     world.run(guard.revoked()).unwrap()
 }
 
-/// The looks that reach a node are delayed.
-fn slow_looks(node: &MemoryNode, delay: Duration) {
-    node.add_rule(Rule::new(Effect::Delay { least: delay, most: delay }).on(Operation::Look));
-}
-
 #[test]
 fn a_revoke_asks_the_holder_to_leave_and_the_lock_is_free_when_he_has() {
     for several in [false, true] {
@@ -70,7 +65,7 @@ fn p1_a_push_alone_ends_nothing() {
     let guard = held(&world);
     guard.auto_renew();
     let end = guard.valid_until();
-    world.nodes.iter().for_each(|node| slow_looks(node, 50 * MS));
+    world.add_rule(.., slow(50 * MS).on(Operation::Look));
     for _ in 0..5 {
         world.nodes.iter().for_each(MemoryNode::push_for_nothing);
         world.advance(60 * MS);
@@ -86,13 +81,13 @@ fn p1_a_push_alone_ends_nothing() {
 
 #[test]
 fn p2_a_push_that_is_lost_or_late_leaves_it_to_the_renewal() {
-    let late = Effect::Delay { least: 30 * SECOND, most: 30 * SECOND };
+    let [lost, unanswered] = [Effect::DropReply, Effect::DropRequest].map(Rule::new);
     // With the third the push comes, and the look is not answered.
-    for effect in [Effect::DropReply, late, Effect::DropRequest] {
+    for rule in [lost, slow(30 * SECOND), unanswered] {
         let world = World::complete(3);
         let guard = held(&world);
         guard.auto_renew();
-        world.nodes.iter().for_each(|node| node.add_rule(Rule::new(effect).on(Operation::Look)));
+        world.add_rule(.., rule.on(Operation::Look));
         let at = world.sim.now();
         revoke_by_admin(&world);
         assert_eq!(by(&guard, &world).unwrap().as_str(), "admin");

@@ -86,8 +86,7 @@ fn v7_a_holder_that_comes_meanwhile_keeps_the_lock() {
     for deletes in [false, true] {
         let (world, guard) = World::complete(3).held();
         let seen = see(&world);
-        let delayed = Rule::new(Effect::Delay { least: 100 * MS, most: 100 * MS });
-        world.nodes.iter().for_each(|node| node.add_rule(delayed.on(Operation::Revoke)));
+        world.add_rule(.., slow(100 * MS).on(Operation::Revoke));
         let (operator, next) = (world.manager(), world.manager());
         let change = async {
             guard.release().await.unwrap();

@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
 use quorate_core::{LockManager, LockRequest, Runtime};
-use quorate_memory::{Effect, Fault, Operation, Rule, Value};
+use quorate_memory::{Fault, Operation, Value};
 
 use super::contest::Contest;
 use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene, from};
-use crate::world::{MS, SECOND, World, failing};
+use crate::world::{MS, SECOND, World, failing, slow};
 
 const WAITERS: usize = 6;
 
@@ -272,7 +272,6 @@ fn w3_a_leave_never_overtakes_its_refresh() {
 /// The same, and a watch that was given up is answered while the REFRESH is under way.
 #[test]
 fn w3_a_leave_waits_for_its_refresh_and_for_no_other_reply() {
-    let slow = |way| Rule::new(Effect::Delay { least: way, most: way });
     let world = World::pool();
     let node = &world.nodes[0];
     let _held = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
@@ -300,8 +299,7 @@ fn w3_a_leave_that_was_held_back_takes_no_later_entry_away() {
     let node = &world.nodes[0];
     let held = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
     let order = Arc::<Mutex<Vec<usize>>>::default();
-    let way = 2 * SECOND;
-    node.add_rule(Rule::new(Effect::Delay { least: way, most: way }).on(Operation::Queue));
+    node.add_rule(slow(2 * SECOND).on(Operation::Queue));
     for number in 0..2 {
         let manager = world.builder().node_timeout(150 * MS).build().unwrap();
         let (request, order) =

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_memory::{Effect, Operation, Rule, Sim};
+use quorate_memory::{Operation, Sim};
 
 use super::processes::{Process, Quirk, ROUND_TRIP, Scene};
-use crate::world::{MS, SECOND};
+use crate::world::{MS, SECOND, slow};
 
 /// One hold: by which process and task, from when to when.
 #[derive(Clone, Copy, Debug)]
@@ -137,11 +137,7 @@ fn w2_a_process_that_is_farther_from_the_nodes_has_half_of_its_share() {
     let mut contest = Contest::new(1, MS);
     (0..7).for_each(|_| contest.join(1));
     let far = contest.scene.process();
-    let way = Duration::from_micros(2_500);
-    for node in &contest.scene.nodes {
-        let delay = Effect::Delay { least: way, most: way };
-        node.add_rule(Rule::new(delay).client(&far.client));
-    }
+    contest.scene.add_rule(.., slow(Duration::from_micros(2_500)).client(&far.client));
     contest.run(far, 1);
     let figures = contest.figures(2 * SECOND);
     assert!(figures.shares[7] >= 0.5, "{figures:?}");

@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{Call, NotSent, Operation as Asked};
 use quorate_core::{BackendError, LockBackend, LockGuard, LockManager, LockRequest, Runtime};
-use quorate_memory::{Effect, Fault, MemoryNode, Observed, Operation, Rule, Sim, SimClient};
+use quorate_memory::{Fault, MemoryNode, Observed, Operation, Rule, Sim, SimClient};
 
 use crate::backends::{Begins, asked, begin};
-use crate::world::{MS, Places, SECOND};
+use crate::world::{MS, Places, SECOND, slow};
 
 /// From a request to its reply.
 pub(crate) const ROUND_TRIP: Duration = Duration::from_micros(400);
@@ -59,8 +59,7 @@ impl Scene {
         let nodes = MemoryNode::cluster(nodes, sim.clone());
         let sent = Arc::<Mutex<Vec<Sent>>>::default();
         for (number, node) in nodes.iter().enumerate() {
-            let way = ROUND_TRIP / 2;
-            node.add_rule(Rule::new(Effect::Delay { least: way, most: way }));
+            node.add_rule(slow(ROUND_TRIP / 2));
             let sent = Arc::clone(&sent);
             node.observe(move |observed| {
                 if let Observed::Sent { operation, client } = observed {
@@ -90,6 +89,11 @@ impl Scene {
     /// Gives some of the nodes, or all, this fault.
     pub(crate) fn inject(&self, nodes: impl Places, fault: Fault) {
         self.nodes[nodes].iter().for_each(|node| node.inject(fault.clone()));
+    }
+
+    /// Gives them this rule.
+    pub(crate) fn add_rule(&self, nodes: impl Places, rule: Rule) {
+        self.nodes[nodes].iter().for_each(|node| node.add_rule(rule));
     }
 
     pub(crate) fn heal(&self) {
