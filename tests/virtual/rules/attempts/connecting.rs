@@ -164,13 +164,3 @@ fn a_renewal_is_tried_again_while_a_node_connects() {
         assert!(guard.is_valid(), "{takes:?}");
     }
 }
-
-#[test]
-fn an_extension_is_answered_after_a_node_timeout_though_a_node_connects() {
-    let world = World::complete(3);
-    let guard = world.run(process(&world, [MS, MS, HOUR]).lock("r")).unwrap();
-    world.inject(1..2, failing("LOADING"));
-    let begun = world.sim.elapsed();
-    world.run(guard.extend()).unwrap_err();
-    assert!(world.sim.elapsed() - begun <= 500 * MS);
-}

@@ -260,53 +260,62 @@ fn a6_no_token_is_printed_anywhere() {
     }
 }
 
-/// As a log that only the leader writes. In a thread of its own: it would block for ever.
-/// Rule A1.
-#[test]
-fn a_subscriber_may_look_at_the_lease() {
+/// Plays a scene in which the subscriber looks like this at a lease, from when the scene has noted it. In a thread of
+/// its own: it would block for ever.
+fn looking_at(looks: fn(&Lease), scene: impl FnOnce(&Mutex<Option<Lease>>) + Send + 'static) {
     let (ends, ended) = channel();
     std::thread::spawn(move || {
-        let lease = Arc::<Mutex<Option<Lease>>>::default();
-        let looked_at = Arc::clone(&lease);
-        let looks = move |_: &str| {
-            if let Some(lease) = looked_at.lock().unwrap().clone() {
-                assert!(lease.is_valid() || lease.remaining().is_zero());
-            }
-        };
-        acting(looks, || {
-            let (world, guard) = World::new(3).held();
-            *lease.lock().unwrap() = Some(guard.lease());
-            world.inject(2.., failing("LOADING"));
-            world.run(guard.extend()).unwrap();
-            world.run(guard.release()).unwrap();
-        });
+        let noted = Arc::<Mutex<Option<Lease>>>::default();
+        let looked_at = Arc::clone(&noted);
+        let look = move |_: &str| looked_at.lock().unwrap().clone().iter().for_each(looks);
+        acting(look, || scene(&noted));
         ends.send(()).unwrap();
     });
     receive(&ended).unwrap();
+}
+
+/// As a log that only the leader writes.
+/// Rule A1.
+#[test]
+fn a_subscriber_may_look_at_the_lease() {
+    let looks = |lease: &Lease| assert!(lease.is_valid() || lease.remaining().is_zero());
+    looking_at(looks, |noted| {
+        let (world, guard) = World::new(3).held();
+        *noted.lock().unwrap() = Some(guard.lease());
+        world.inject(2.., failing("LOADING"));
+        world.run(guard.extend()).unwrap();
+        world.run(guard.release()).unwrap();
+    });
 }
 
 /// A node is back, and owes a release of another lock.
 /// Rule A1.
 #[test]
 fn a_subscriber_may_look_at_another_lease_when_a_node_is_back() {
-    looking_at_another_lease(|world, show| {
-        let manager = world.manager();
-        let lock = |name| world.run(manager.lock(name)).unwrap();
-        let (extended, released) = (lock("x"), lock("y"));
-        world.inject(..1, Fault::Down);
-        world.run(released.release()).unwrap();
-        world.heal();
-        show(extended.lease());
-        world.run(extended.extend()).unwrap();
-    });
+    looking_at(
+        |lease| assert!(!lease.is_at_risk()),
+        |noted| {
+            let (world, guard) = World::in_order(3).held();
+            let manager = world.manager();
+            let lock = |name| world.run(manager.lock(name)).unwrap();
+            let (extended, released) = (lock("x"), lock("y"));
+            world.inject(..1, Fault::Down);
+            world.run(released.release()).unwrap();
+            world.heal();
+            *noted.lock().unwrap() = Some(extended.lease());
+            world.run(extended.extend()).unwrap();
+            drop(guard);
+        },
+    );
 }
 
 /// With that, another lock is lost.
 /// Rule A1.
 #[test]
 fn a_subscriber_may_look_at_another_lease_when_a_node_has_lost_its_vote() {
-    looking_at_another_lease(|world, show| {
-        let are_alike = Arc::new(AtomicBool::new(false));
+    let looks = |lease: &Lease| drop(lease.failed_extension());
+    looking_at(looks, |noted| {
+        let (world, are_alike) = (World::in_order(3), Arc::new(AtomicBool::new(false)));
         let nodes = (1..).zip(&world.nodes).map(|(number, node)| {
             let are_alike = Arc::clone(&are_alike);
             Begins::new(node, move |node, call, runtime| {
@@ -323,31 +332,10 @@ fn a_subscriber_may_look_at_another_lease_when_a_node_has_lost_its_vote() {
         let manager = world.over(nodes);
         let lock = |name| world.run(manager.lock(name)).unwrap();
         let (extended, other) = (lock("x"), lock("y"));
-        show(extended.lease());
+        *noted.lock().unwrap() = Some(extended.lease());
         are_alike.store(true, Ordering::SeqCst);
         assert!(world.run(extended.extend()).is_err());
         world.advance(MS);
         assert!(!other.is_valid());
     });
-}
-
-/// Plays a scene in which a subscriber looks at the lease that the scene shows. In a thread of its own: it would block for
-/// ever.
-fn looking_at_another_lease(scene: impl FnOnce(&World, &dyn Fn(Lease)) + Send + 'static) {
-    let (ends, ended) = channel();
-    std::thread::spawn(move || {
-        let lease = Arc::<Mutex<Option<Lease>>>::default();
-        let looked_at = Arc::clone(&lease);
-        let looks = move |_: &str| {
-            if let Some(lease) = looked_at.lock().unwrap().clone() {
-                let _ = lease.is_at_risk();
-            }
-        };
-        acting(looks, || {
-            let show = move |shown| *lease.lock().unwrap() = Some(shown);
-            scene(&World::in_order(3), &show);
-        });
-        ends.send(()).unwrap();
-    });
-    receive(&ended).unwrap();
 }

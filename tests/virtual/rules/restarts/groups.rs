@@ -554,18 +554,3 @@ fn n5_a_copy_of_the_data_of_a_node_has_no_vote() {
         }
     });
 }
-
-/// The client has the list of before two steps.
-#[test]
-fn n3_a_client_with_an_old_list_is_told_so() {
-    in_world(async |world| {
-        for list in [0b111, 0b1111, 0b11111] {
-            world.found(list).await;
-        }
-        let Err(error) = world.client(0b111).lock("r").no_wait().await else { panic!("old") };
-        let LockError::NoQuorum(_) = error else { panic!("{error}") };
-        let text = error.to_string();
-        assert!(text.contains("this client has an old list of the group g"), "{text}");
-        assert!(!text.contains("replaced"), "{text}");
-    });
-}
