@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use quorate_core::{LockGuard, LockRequest, Runtime};
 
 use crate::waiting::processes::{Process, Scene};
-use crate::world::{HOUR, SECOND};
+use crate::world::{Ended, HOUR, SECOND, spawned};
 
 /// The one name of a guard.
 fn name_of(guard: &LockGuard) -> String {
@@ -23,7 +23,7 @@ fn name_of(guard: &LockGuard) -> String {
 }
 
 /// A request in the background: its guard, and when it had it.
-type Waits = Arc<Mutex<Option<(LockGuard, Instant)>>>;
+type Waits = Ended<(LockGuard, Instant)>;
 
 impl Process {
     fn permit(&self, permits: u16) -> LockRequest {
@@ -31,14 +31,8 @@ impl Process {
     }
 
     fn waits(&self, permits: u16) -> Waits {
-        let (waits, client, request) =
-            (Waits::default(), self.client.clone(), self.permit(permits));
-        let told = Arc::clone(&waits);
-        self.spawn(async move {
-            let guard = request.await.unwrap();
-            *told.lock().unwrap() = Some((guard, client.now()));
-        });
-        waits
+        let (client, request) = (self.client.clone(), self.permit(permits));
+        spawned(&self.client, async move { (request.await.unwrap(), client.now()) })
     }
 }
 

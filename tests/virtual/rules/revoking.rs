@@ -12,7 +12,7 @@ use quorate_core::{
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Value};
 
 use crate::waiting::processes::{REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
-use crate::world::{MS, SECOND, World, slow};
+use crate::world::{MS, SECOND, World, slow, spawned};
 
 mod asked;
 mod seen;
@@ -132,13 +132,11 @@ fn v2_a_repair_in_flight_wins_no_quorum() {
 /// Takes the lock away while another process waits for it. Returns what that says, when the lease of the old holder
 /// ended, and when the next holder had the lock.
 fn next_after(world: &World, guard: &LockGuard, deletes: bool) -> (Revocation, Instant, Instant) {
-    let acquired = Arc::<Mutex<Option<_>>>::default();
-    let (seen, clock) = (Arc::clone(&acquired), world.sim.clone());
-    let request = world.manager().lock("r").timeout(60 * SECOND);
-    world.sim.spawn(Box::pin(async move {
+    let (request, clock) = (world.manager().lock("r").timeout(60 * SECOND), world.sim.clone());
+    let acquired = spawned(&world.sim, async move {
         let _guard = request.await.unwrap();
-        *seen.lock().unwrap() = Some(clock.now());
-    }));
+        clock.now()
+    });
     world.advance(SECOND);
     let taken = world.run(take(world.manager(), "r", deletes));
     world.advance(30 * SECOND);

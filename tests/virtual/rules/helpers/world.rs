@@ -72,6 +72,20 @@ pub(crate) fn claim(names: &[&str], holder: u8, ttl: Duration) -> Claim {
 /// A request that waits.
 pub(crate) type Waits = BoxFuture<'static, Result<LockGuard, LockError>>;
 
+/// What became of something in the background, once it has ended.
+pub(crate) type Ended<T> = Arc<Mutex<Option<T>>>;
+
+/// Runs it in the background.
+pub(crate) fn spawned<T: Send + 'static>(
+    runtime: &dyn Runtime,
+    task: impl Future<Output = T> + Send + 'static,
+) -> Ended<T> {
+    let ended = Ended::default();
+    let noted = Arc::clone(&ended);
+    runtime.spawn(Box::pin(task.map(move |output| *noted.lock().unwrap() = Some(output))));
+    ended
+}
+
 /// Some of the nodes, or all.
 pub(crate) trait Places: SliceIndex<[MemoryNode], Output = [MemoryNode]> {}
 

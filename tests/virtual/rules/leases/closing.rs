@@ -1,14 +1,13 @@
 //! A manager that closes. That its nodes are clean then is rule C8, in `cleanup/undo.rs`.
 
 use std::future::IntoFuture;
-use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 use futures_util::future::join;
-use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, ReleaseError, Runtime};
+use quorate_core::{ExtendError, LeaseEnd, LockError, LockManager, ReleaseError};
 use quorate_memory::Fault;
 
-use crate::world::{HOUR, MARGIN, MS, SECOND, World};
+use crate::world::{HOUR, MARGIN, MS, SECOND, World, spawned};
 
 /// A manager that waits long between two rounds.
 fn patient(world: &World) -> LockManager {
@@ -82,13 +81,16 @@ fn close_waits_for_a_release_in_flight() {
 }
 
 /// Guards that go are not waited for, guards that stay are held until the limit, and a request that waits ends at once.
+/// It has a task of its own, which nothing else wakes.
 #[test]
 fn a_drain_ends_waits_at_once_and_lets_leases_live_until_their_guards_go() {
     let world = World::new(3);
     let manager = patient(&world);
     let [short, long, stays] =
         ["short", "long", "stays"].map(|name| world.run(manager.lock(name).auto_renew()).unwrap());
-    let waits = manager.lock("long").into_future().map(|waited| (waited, world.sim.elapsed()));
+    let (request, sim) = (manager.lock("long").into_future(), world.sim.clone());
+    let waits = spawned(&world.sim, request.map(move |waited| (waited, sim.elapsed())));
+    world.catch_up();
     let begun = world.sim.elapsed();
     let work = async {
         short.draining().await;
@@ -103,27 +105,12 @@ fn a_drain_ends_waits_at_once_and_lets_leases_live_until_their_guards_go() {
         (end, world.sim.elapsed() - begun)
     };
     let drain = async { (manager.drain(60 * SECOND).await, world.sim.elapsed() - begun) };
-    let ((waited, at), ((end, ended), (report, took))) = world.run(join(waits, join(work, drain)));
+    let ((end, ended), (report, took)) = world.run(join(work, drain));
+    let (waited, at) = waits.lock().unwrap().take().expect("it ends");
     assert!(matches!(waited, Err(LockError::Closed(_))) && at == begun, "{waited:?}");
     assert!(matches!(end, LeaseEnd::Closed(_)) && ended == 60 * SECOND, "{end}: {ended:?}");
     assert!(report.is_clean() && took == 60 * SECOND + MARGIN, "{report}: {took:?}");
     assert_eq!(world.keys_left(), 0);
-}
-
-/// The request has a task of its own, which nothing else wakes.
-#[test]
-fn a_drain_wakes_a_request_that_is_queued_behind_a_lease() {
-    let (world, ended) = (World::new(3), Arc::new(OnceLock::new()));
-    let manager = world.manager();
-    let guard = world.lock(&manager);
-    let (request, note) = (manager.lock("r").into_future(), Arc::clone(&ended));
-    world.sim.spawn(Box::pin(request.map(move |waited| note.set(waited.map(drop)).unwrap())));
-    world.catch_up();
-    assert!(ended.get().is_none());
-    assert!(world.sim.block_on_for(manager.drain(HOUR), 1).is_none());
-    world.catch_up();
-    assert!(matches!(ended.get(), Some(Err(LockError::Closed(_)))), "{ended:?}");
-    assert!(guard.is_valid());
 }
 
 #[test]

@@ -1,12 +1,9 @@
 //! Locks that one process detaches and another adopts.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use quorate_core::{AdoptError, DetachedLock, LeaseEnd, ReleaseError, Runtime};
+use quorate_core::{AdoptError, DetachedLock, LeaseEnd, ReleaseError};
 use quorate_memory::Fault;
 
-use crate::world::{MS, SECOND, World};
+use crate::world::{MS, SECOND, World, spawned};
 
 #[test]
 fn a_lock_is_detached_and_its_validity_counts_from_the_adoption() {
@@ -86,25 +83,21 @@ fn a_detached_lock_is_in_no_ones_way_in_its_first_process() {
         let (giver, taker) = (world.manager(), world.manager());
         let guard = world.lock(&giver);
         let _lease = guard.lease();
-        let had = Arc::<Mutex<Option<Duration>>>::default();
         let waits = || {
-            let (request, had, sim) = (giver.lock("r"), Arc::clone(&had), world.sim.clone());
-            world.sim.spawn(Box::pin(async move {
+            let (request, sim) = (giver.lock("r"), world.sim.clone());
+            let had = spawned(&world.sim, async move {
                 let _guard = request.await.unwrap();
-                *had.lock().unwrap() = Some(sim.elapsed());
-            }));
+                sim.elapsed()
+            });
             world.catch_up();
+            had
         };
-        if waits_before {
-            waits();
-        }
+        let before = waits_before.then(waits);
         let record = guard.detach().unwrap();
         let adopted = world.run(taker.adopt(&record)).unwrap();
         world.run(adopted.release()).unwrap();
         let free = world.sim.elapsed();
-        if !waits_before {
-            waits();
-        }
+        let had = before.unwrap_or_else(waits);
         world.advance(SECOND);
         let waited = had.lock().unwrap().map(|had| had - free);
         assert!(waited.is_some_and(|waited| waited < 50 * MS), "{waited:?}");

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::{LockError, LockGuard, Runtime};
+use quorate_core::LockGuard;
 use quorate_memory::{Fault, Operation, Sim};
 
 use super::{Board, hand_over, name_of};
 use crate::waiting::processes::{Process, Quirk, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene};
-use crate::world::{HOUR, MS, SECOND, World, failing, slow};
+use crate::world::{HOUR, MS, SECOND, World, failing, slow, spawned};
 
 /// All permits are held by one process. Others wait, one after the other, and one permit after the other is released.
 #[test]
@@ -131,9 +131,7 @@ fn s2_a_request_that_waits_for_no_holder_waits_for_no_task_of_its_own_process() 
     world.add_rule(.., slow(100 * MS).on(Operation::Release));
     drop(released);
     let any = manager.lock_any(["a", "b"]).no_wait().into_future();
-    let error = Arc::<Mutex<Option<LockError>>>::default();
-    let notes = Arc::clone(&error);
-    world.sim.spawn(Box::pin(async move { *notes.lock().unwrap() = any.await.err() }));
+    let error = spawned(&world.sim, any.map(Result::unwrap_err));
     world.advance(MS);
     let alone = world.run(manager.lock("a")).unwrap();
     world.advance(MS);

@@ -8,7 +8,7 @@ use quorate_memory::Fault;
 
 use super::name_of;
 use crate::waiting::processes::{Process, ROUND_TRIP, Scene};
-use crate::world::{HOUR, MS, SECOND};
+use crate::world::{Ended, HOUR, MS, SECOND, spawned};
 
 impl Process {
     /// A request for some of two permits, or of more.
@@ -17,13 +17,8 @@ impl Process {
     }
 
     /// The same in the background, until it has what it wants.
-    fn wants(&self, request: LockRequest, count: usize) -> Arc<Mutex<Option<Permits>>> {
-        let wanted = Arc::<Mutex<_>>::default();
-        let told = Arc::clone(&wanted);
-        self.spawn(async move {
-            *told.lock().unwrap() = Some(request.several(count).await.unwrap());
-        });
-        wanted
+    fn wants(&self, request: LockRequest, count: usize) -> Ended<Permits> {
+        spawned(&self.client, async move { request.several(count).await.unwrap() })
     }
 }
 

@@ -110,29 +110,6 @@ fn a1_a_subscriber_that_panics_keeps_no_lock() {
     }
 }
 
-#[test]
-fn a_task_that_is_dropped_with_its_turn_gives_it_on() {
-    for world in World::kinds(3) {
-        let manager = world.manager();
-        let held = world.lock(&manager);
-        let first = world.begun(manager.lock("r"));
-        let is_served = Arc::new(AtomicBool::new(false));
-        let (second, serves) = (manager.clone(), Arc::clone(&is_served));
-        world.sim.spawn(Box::pin(async move {
-            second.lock("r").await.unwrap().release().await.unwrap();
-            serves.store(true, Ordering::Relaxed);
-        }));
-        world.catch_up();
-        world.run(held.release()).unwrap();
-        world.advance(SECOND);
-        assert!(!is_served.load(Ordering::Relaxed), "the first task was woken, and has the turn");
-        drop(first);
-        world.advance(SECOND);
-        assert!(is_served.load(Ordering::Relaxed));
-        assert_eq!(world.keys_left(), 0);
-    }
-}
-
 /// The nodes keep the waker of each call. A request, a guard and its futures keep no task alive: without a manager
 /// nothing is left.
 #[test]

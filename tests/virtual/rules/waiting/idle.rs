@@ -2,7 +2,6 @@
 
 use std::future::IntoFuture;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_core::Runtime;
@@ -10,7 +9,7 @@ use quorate_core::backend::{AcquireOptions, LockBackend, Vote};
 use quorate_memory::{Fault, MemoryNode, Value};
 
 use super::processes::{Queue, REFRESH, ROUND_TRIP, SECOND_LOOK, Scene, from};
-use crate::world::{MS, SECOND, World, claim, failing};
+use crate::world::{MS, SECOND, World, claim, failing, spawned};
 
 /// One refresh, the second look, and a few round trips.
 const IDLE: Duration =
@@ -83,12 +82,11 @@ fn w1_a_free_lock_is_not_idle_longer_than_a_refresh_when_a_waiter_is_cancelled_a
             sim.advance(5 * MS);
             let second = scene.process().hold_once("r", MS);
             // The release comes while the first waiter is polled.
-            let free = Arc::<Mutex<Option<_>>>::default();
-            let (holder, guard, freed) = (queue.holder.clone(), queue.guard, Arc::clone(&free));
-            queue.holder.spawn(async move {
-                holder.client.sleep(2 * SECOND).await;
+            let (holder, guard) = (queue.holder.client.clone(), queue.guard);
+            let free = spawned(&queue.holder.client, async move {
+                holder.sleep(2 * SECOND).await;
                 guard.release().await.unwrap();
-                *freed.lock().unwrap() = Some(holder.client.now());
+                holder.now()
             });
             let won = sim.block_on_for(wait.as_mut(), polls);
             has_won |= won.is_some();

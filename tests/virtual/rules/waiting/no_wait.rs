@@ -1,19 +1,15 @@
 //! O8: requests that wait for no holder. Of those that ask at the same moment exactly one gets the lock.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::{LockError, LockGuard, LockManager, Runtime};
+use quorate_core::{LockError, LockGuard, LockManager};
 use quorate_memory::{Effect, Fault, MemoryNode, Rule, Sim, SimClient};
 
 use crate::backends::Odd;
-use crate::world::{MS, World};
+use crate::world::{Ended, MS, World, spawned};
 
 /// Two node timeouts of the default ttl.
 const SOON: Duration = Duration::from_secs(1);
-
-/// What a process knows by now.
-type Told = Arc<Mutex<Option<Result<LockGuard, LockError>>>>;
 
 /// Processes at different distances from the nodes, 0.1 to 0.5 ms, that ask at the same moment.
 struct Contest {
@@ -21,7 +17,7 @@ struct Contest {
     nodes: Vec<MemoryNode>,
     clients: Vec<SimClient>,
     /// Of each process, once it knows: its guard, or that the lock is held.
-    results: Vec<Told>,
+    results: Vec<Ended<Result<LockGuard, LockError>>>,
 }
 
 impl Contest {
@@ -52,14 +48,9 @@ impl Contest {
                 _ => LockManager::builder(seen),
             };
             let locks = locks.runtime(client.clone()).build().unwrap();
-            let result = Told::default();
-            let told = Arc::clone(&result);
-            client.spawn(Box::pin(async move {
-                let locked = locks.lock("job").no_wait().await;
-                *told.lock().unwrap() = Some(locked);
-            }));
+            let asks = async move { locks.lock("job").no_wait().await };
+            contest.results.push(spawned(&client, asks));
             contest.clients.push(client);
-            contest.results.push(result);
         }
         contest
     }
