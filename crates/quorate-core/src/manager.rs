@@ -324,52 +324,16 @@ mod tests {
     use std::future::IntoFuture as _;
 
     use super::*;
-    use crate::seam::backend::{
-        AcquireOptions, BackendError, BackendErrorKind, Claim, ExtendOptions, LockBackend,
-        ReleaseOptions, Reply, Vote, async_trait,
-    };
-
-    /// A node that grants all, or loses each call.
-    #[derive(Debug)]
-    struct Node {
-        is_lost: bool,
-    }
-
-    impl Node {
-        fn answer(&self) -> Result<Reply, BackendError> {
-            let lost = || BackendError::new(BackendErrorKind::Connection, "the connection ended");
-            if self.is_lost { Err(lost()) } else { Ok(Reply::new(Vote::Granted)) }
-        }
-    }
-
-    #[async_trait]
-    impl LockBackend for Node {
-        async fn acquire(&self, _: &Claim, _: AcquireOptions) -> Result<Reply, BackendError> {
-            self.answer()
-        }
-
-        async fn extend(&self, _: &Claim, _: ExtendOptions) -> Result<Reply, BackendError> {
-            self.answer()
-        }
-
-        async fn release(&self, _: &Claim, _: ReleaseOptions) -> Result<Reply, BackendError> {
-            self.answer()
-        }
-    }
+    use crate::seam::backend::Vote;
+    use crate::seam::backend::tests::Votes;
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_is_away_is_awaited_only_by_what_is_not_over() {
-        let nodes = [false, false, true].map(|is_lost| Node { is_lost });
+        let nodes = [Some(Vote::Granted), Some(Vote::Granted), None].map(Votes);
         let locks = LockManager::builder(nodes).build().unwrap();
         for name in 0..10 {
-            locks
-                .lock(format!("lock {name}"))
-                .into_future()
-                .await
-                .unwrap()
-                .release()
-                .await
-                .unwrap();
+            let guard = locks.lock(format!("lock {name}")).into_future().await.unwrap();
+            guard.release().await.unwrap();
         }
         let cluster = &locks.state.cluster;
         let awaiting = || cluster.nodes.count.ids().map(|id| cluster.nodes.health(id).awaiting());

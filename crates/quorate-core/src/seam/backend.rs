@@ -220,7 +220,7 @@ async fn carry_out<B: LockBackend + ?Sized>(backend: Arc<B>, call: Call) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::Instant;
 
     use futures_util::FutureExt;
@@ -230,28 +230,35 @@ mod tests {
     use crate::algorithm::quorum::Vote;
     use crate::resource::{Key, Resource, Token};
 
-    /// The smallest backend: every call is refused.
+    /// The smallest backend: each call has this vote, or is lost.
     #[derive(Debug)]
-    struct Refusing;
+    pub(crate) struct Votes(pub(crate) Option<Vote>);
+
+    impl Votes {
+        fn answer(&self) -> Result<Reply, BackendError> {
+            let lost = || BackendError::new(BackendErrorKind::Connection, "the connection ended");
+            self.0.map(Reply::new).ok_or_else(lost)
+        }
+    }
 
     #[async_trait]
-    impl LockBackend for Refusing {
+    impl LockBackend for Votes {
         async fn acquire(&self, _: &Claim, _: AcquireOptions) -> Result<Reply, BackendError> {
-            Ok(Reply::new(Vote::Refused))
+            self.answer()
         }
 
         async fn extend(&self, _: &Claim, _: ExtendOptions) -> Result<Reply, BackendError> {
-            Ok(Reply::new(Vote::Refused))
+            self.answer()
         }
 
         async fn release(&self, _: &Claim, _: ReleaseOptions) -> Result<Reply, BackendError> {
-            Ok(Reply::new(Vote::Refused))
+            self.answer()
         }
     }
 
     #[test]
     fn three_methods_are_a_backend_and_all_others_are_unsupported() {
-        let node: &dyn LockBackend = &Refusing;
+        let node: &dyn LockBackend = &Votes(Some(Vote::Refused));
         let key = Key::new(b"", &Resource::new("k").unwrap());
         let token = Token::draw(|_| Ok(())).unwrap();
         let ttl = Ttl::try_from(Duration::from_secs(1)).unwrap();

@@ -157,12 +157,10 @@ mod sleep_tests {
 
     use super::*;
     use crate::error::LeaseEnd;
-    use crate::seam::backend::{
-        AcquireOptions, BackendError, Claim, ExtendOptions, ReleaseOptions, Reply, Vote,
-        async_trait,
-    };
+    use crate::seam::backend::Vote;
+    use crate::seam::backend::tests::Votes;
     use crate::seam::runtime::TokioRuntime;
-    use crate::{LockBackend, LockManager, Runtime as _};
+    use crate::{LockManager, Runtime as _};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -178,25 +176,6 @@ mod sleep_tests {
     /// A runtime on a machine that is suspended by hand.
     fn runtime(suspended: fn() -> Duration) -> TokioRuntime {
         on(Machine { suspended, awake: || time::Instant::now().into_std() })
-    }
-
-    /// A node that grants all.
-    #[derive(Debug)]
-    struct Granting;
-
-    #[async_trait]
-    impl LockBackend for Granting {
-        async fn acquire(&self, _: &Claim, _: AcquireOptions) -> Result<Reply, BackendError> {
-            Ok(Reply::new(Vote::Granted))
-        }
-
-        async fn extend(&self, _: &Claim, _: ExtendOptions) -> Result<Reply, BackendError> {
-            Ok(Reply::new(Vote::Granted))
-        }
-
-        async fn release(&self, _: &Claim, _: ReleaseOptions) -> Result<Reply, BackendError> {
-            Ok(Reply::new(Vote::Granted))
-        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -220,7 +199,7 @@ mod sleep_tests {
         static HOURS: AtomicU32 = AtomicU32::new(0);
         let runtime = runtime(|| HOUR * HOURS.load(Ordering::Relaxed));
         // A node timeout that makes each sleep a long one.
-        let builder = LockManager::builder([Granting]).runtime(runtime);
+        let builder = LockManager::builder([Votes(Some(Vote::Granted))]).runtime(runtime);
         let manager = builder.ttl(5 * HOUR).node_timeout(HOUR).build().unwrap();
         let plain = manager.lock("plain").into_future().await.unwrap();
         let renewed = manager.lock("renewed").auto_renew().into_future().await.unwrap();
