@@ -136,19 +136,6 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_servers_is_no_node() {
-        for address in [
-            "redis-cluster://localhost:7000",
-            "rediss-sentinel://:secret@localhost:26379",
-            "redis-cluster://localhost:7000?node=other:7000",
-        ] {
-            let error = parse(address).err().unwrap();
-            assert!(matches!(error, ConnectError::NotOneNode { .. }), "{error}");
-            assert!(!error.to_string().contains("secret"), "{error}");
-        }
-    }
-
-    #[test]
     fn a_feature_that_is_off_is_named() {
         assert_eq!(missing_feature(Scheme::Tcp, false, false), None);
         assert_eq!(missing_feature(Scheme::Tls, true, false), None);

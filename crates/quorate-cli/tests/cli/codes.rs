@@ -1,14 +1,14 @@
 //! Scenarios, and the exit code of each.
 
 use std::collections::BTreeSet;
-#[cfg(target_os = "linux")]
-use std::fs::OpenOptions;
-use std::io::pipe;
 use std::process::Stdio;
 
 use quorate_tests::peer::Peer;
 use quorate_tests::{Nodes, RedisServer};
 
+use crate::streams::closed;
+#[cfg(target_os = "linux")]
+use crate::streams::full;
 use crate::support::{Dir, LONG_PERIOD, Started, UNTIL_GO, delete, quorate, run, take};
 use crate::terminal::ends;
 
@@ -50,15 +50,9 @@ impl Errors {
     fn stream(self) -> Option<Stdio> {
         match self {
             Self::Read => None,
-            Self::Closed => {
-                let (reader, writer) = pipe().unwrap();
-                drop(reader);
-                Some(writer.into())
-            }
+            Self::Closed => Some(closed()),
             #[cfg(target_os = "linux")]
-            Self::FullDisk => {
-                Some(OpenOptions::new().write(true).open("/dev/full").unwrap().into())
-            }
+            Self::FullDisk => Some(full().into()),
             Self::TerminalGone => Some(ends().1.into()),
         }
     }

@@ -4,7 +4,7 @@ use quorate_tests::wait::eventually;
 use quorate_tests::{Nodes, RedisServer};
 
 use crate::support::{Dir, Done, ask, delete, run, run_until, start, take};
-use crate::terminal::{Terminal, code};
+use crate::terminal::{self, Terminal};
 
 /// A command that holds the lock until the file `here` is gone.
 const HOLDS: &str = "echo > $QUORATE_LOCK.started; while [ -e here ]; do sleep 0.05; done";
@@ -14,16 +14,19 @@ fn values(nodes: &Nodes, name: &str) -> Vec<Option<Vec<u8>>> {
     nodes.iter().map(|node| node.get(name)).collect()
 }
 
-/// While it asks, the holder ends, and another one has the lock.
+/// While it asks, the holder ends, and another one has the lock. Nothing but a yes frees it.
 #[test]
 fn v7_free_takes_the_lock_of_the_holder_that_it_has_shown_and_of_no_other() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let addresses = &nodes.addresses();
-    for (words, is_other) in [
-        (&["free", "--no-wait", "lock"][..], true),
-        (&["free", "--no-wait", "lock"], false),
-        (&["free", "--now", "lock"], true),
-        (&["free", "--now", "lock"], false),
+    let deletes = "though it may go on working? [y/N] ";
+    for (words, asks, answer, is_other, code) in [
+        (["free", "--no-wait", "lock"], "? [y/N] ", "y\n", true, 75),
+        (["free", "--no-wait", "lock"], "? [y/N] ", "y\n", false, 0),
+        (["free", "--now", "lock"], deletes, "y\n", true, 75),
+        (["free", "--now", "lock"], deletes, "y\n", false, 0),
+        (["free", "--now", "lock"], deletes, "n\n", false, 64),
+        (["free", "--now", "lock"], deletes, "\n", false, 64),
     ] {
         let lock = |label| {
             let done = run(dir, addresses, &["lock", "--ttl", "1h", "--label", label, "lock"]);
@@ -31,20 +34,20 @@ fn v7_free_takes_the_lock_of_the_holder_that_it_has_shown_and_of_no_other() {
         };
         lock("the first");
         let mut terminal = Terminal::open();
-        let asking = terminal.run(dir, nodes, words);
+        let asking = terminal.run(dir, nodes, &words);
         terminal.wait_for("held by \"the first\" on ");
-        terminal.wait_for("? [y/N] ");
+        terminal.wait_for(asks);
         if is_other {
             delete(nodes, "lock");
             lock("the next");
         }
         let before = values(nodes, "lock");
-        terminal.answer("y\n");
+        terminal.answer(answer);
         if is_other {
             terminal.wait_for("lock: not freed: another has the lock by now: held by \"the next\"");
         }
-        assert_eq!(code(asking), Some(if is_other { 75 } else { 0 }), "{words:?}");
-        assert_eq!(values(nodes, "lock") == before, is_other, "{words:?}");
+        assert_eq!(terminal::code(asking), Some(code), "{words:?} {answer:?}");
+        assert_eq!(values(nodes, "lock") == before, code != 0, "{words:?} {answer:?}");
         delete(nodes, "lock");
     }
 }

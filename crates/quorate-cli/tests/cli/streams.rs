@@ -11,12 +11,12 @@ use rustix::process::Signal;
 use crate::support::{Dir, QUORATE, Started, keys_left, quorate, with_nodes};
 
 /// A disk that is full.
-fn full() -> File {
+pub(crate) fn full() -> File {
     OpenOptions::new().write(true).open("/dev/full").unwrap()
 }
 
 /// A pipe without a reader.
-fn closed() -> Stdio {
+pub(crate) fn closed() -> Stdio {
     let (reader, writer) = pipe().unwrap();
     drop(reader);
     writer.into()

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::support::{
-    Dir, UNTIL_GO, delete, group_of, is_alive, keys_left, pid, quorate, run, start, take,
+    Dir, UNTIL_GO, delete, group_of, is_alive, keys_left, pid, quorate, start, take,
     wait_for_a_waiter,
 };
 #[cfg(target_os = "linux")]
@@ -233,21 +233,6 @@ fn x2_a_command_can_ask_on_the_terminal_whatever_its_standard_input_is() {
     terminal.answer("a password\n");
     assert_eq!(dir.wait_for("line"), "a password");
     assert_eq!(code(started), Some(0));
-}
-
-#[test]
-fn free_asks_on_a_terminal() {
-    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    for (answer, is_freed) in [("n\n", false), ("\n", false), ("y\n", true)] {
-        run(dir, &nodes.addresses(), &["lock", "lock"]);
-        let mut terminal = Terminal::open();
-        let asking = terminal.run(dir, nodes, &["free", "--now", "lock"]);
-        terminal.wait_for("though it may go on working? [y/N] ");
-        terminal.answer(answer);
-        assert_eq!(code(asking), Some(if is_freed { 0 } else { 64 }), "{answer:?}");
-        assert_eq!(keys_left(nodes).is_empty(), is_freed, "{answer:?}");
-        delete(nodes, "lock");
-    }
 }
 
 /// Ctrl-S: the terminal takes no more text. The wait goes on, the command runs, and the exit code arrives.
