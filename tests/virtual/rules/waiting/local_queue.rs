@@ -223,71 +223,49 @@ fn the_next_task_acquires_once_the_gate_has_answered_the_release() {
     }
 }
 
-/// The client of the gate has no room for the release, and says so at once.
-#[test]
-fn the_next_task_does_not_wait_for_a_gate_that_was_not_asked() {
-    let world = World::complete(5);
-    let asked = Arc::<AtomicUsize>::default();
-    let nodes = world.nodes.iter().map(|node| {
-        let asked = Arc::clone(&asked);
-        Begins::new(node, move |node, call, runtime| match call.operation() {
-            Asked::Release(_, options)
-                if options.asks.is_some() && asked.fetch_add(1, Ordering::Relaxed) == 0 =>
-            {
-                Err(call.not_sent(BackendError::new(BackendErrorKind::Other, "full")))
-            }
-            _ => begin(node, call, runtime),
-        })
-    });
-    let manager = world.over(nodes.collect::<Vec<_>>());
-    let held = world.lock(&manager);
-    let next = world.begun(manager.lock("r"));
-    let before = world.sim.elapsed();
-    drop(held);
-    assert!(world.run(next).unwrap().is_valid());
-    let took = world.sim.elapsed() - before;
-    assert!(asked.load(Ordering::Relaxed) > 0 && took < 10 * MS, "{took:?}");
-}
-
-/// The client of the gate had no room for the acquire, so nothing is released there. Another node hangs.
+/// The client of the gate has no room for the release, and says so at once. Or it had none for the acquire, so nothing is
+/// released there, and another node hangs.
 #[test]
 fn the_next_task_does_not_wait_for_a_gate_that_is_sent_no_release() {
-    let world = World::complete(5);
-    let gate = Arc::new(AtomicUsize::new(usize::MAX));
-    let is_full = Arc::<AtomicBool>::default();
-    let nodes = world.nodes.iter().enumerate().map(|(at, node)| {
-        let (gate, is_full) = (Arc::clone(&gate), Arc::clone(&is_full));
-        Begins::new(node, move |node, call, runtime| match call.operation() {
-            Asked::Acquire(..)
-                if is_full.load(Ordering::Relaxed) && gate.load(Ordering::Relaxed) == at =>
-            {
-                Err(call.not_sent(BackendError::new(BackendErrorKind::Other, "full")))
-            }
-            operation => {
-                let asks =
-                    matches!(operation, Asked::Release(_, options) if options.asks.is_some());
-                if asks {
-                    gate.store(at, Ordering::Relaxed);
+    for is_acquired in [true, false] {
+        let world = World::complete(5);
+        let gate = Arc::new(AtomicUsize::new(usize::MAX));
+        let is_full = Arc::<AtomicBool>::default();
+        let nodes = world.nodes.iter().enumerate().map(|(at, node)| {
+            let (gate, is_full) = (Arc::clone(&gate), Arc::clone(&is_full));
+            Begins::new(node, move |node, call, runtime| {
+                let has_no_room = match call.operation() {
+                    Asked::Release(_, options) if options.asks.is_some() => {
+                        gate.store(at, Ordering::Relaxed);
+                        is_acquired
+                    }
+                    Asked::Acquire(..) => !is_acquired && gate.load(Ordering::Relaxed) == at,
+                    _ => false,
+                };
+                if has_no_room && is_full.load(Ordering::Relaxed) {
+                    let full = BackendError::new(BackendErrorKind::Other, "full");
+                    return Err(call.not_sent(full));
                 }
                 begin(node, call, runtime)
+            })
+        });
+        let manager = world.over(nodes.collect::<Vec<_>>());
+        for is_known in [false, true] {
+            is_full.store(is_known, Ordering::Relaxed);
+            let held = world.lock(&manager);
+            let next = world.begun(manager.lock("r"));
+            if is_known && !is_acquired {
+                let other = (gate.load(Ordering::Relaxed) + 1) % 5;
+                world.inject(other..=other, Fault::Hung);
             }
-        })
-    });
-    let manager = world.over(nodes.collect::<Vec<_>>());
-    for is_known in [false, true] {
-        is_full.store(is_known, Ordering::Relaxed);
-        let held = world.lock(&manager);
-        let next = world.begun(manager.lock("r"));
-        if is_known {
-            let other = (gate.load(Ordering::Relaxed) + 1) % 5;
-            world.inject(other..=other, Fault::Hung);
+            let before = world.sim.elapsed();
+            drop(held);
+            assert!(world.run(next).unwrap().is_valid());
+            let took = world.sim.elapsed() - before;
+            assert!(took < 10 * MS, "{took:?}");
+            assert!(gate.load(Ordering::Relaxed) < 5, "it was asked");
+            world.advance(SECOND);
         }
-        let before = world.sim.elapsed();
-        drop(held);
-        assert!(world.run(next).unwrap().is_valid());
-        let took = world.sim.elapsed() - before;
-        assert!(took < 10 * MS, "{took:?}");
-        world.advance(SECOND);
     }
 }
 
