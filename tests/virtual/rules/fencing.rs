@@ -12,7 +12,7 @@ use quorate_core::{
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 use quorate_tests::keys::counter;
 
-use crate::world::{MS, SECOND, Wall, World, failure_of};
+use crate::world::{Client, MS, SECOND, World, failure_of};
 
 mod numbers;
 mod order;
@@ -48,7 +48,7 @@ fn counting(world: &World) -> LockManager {
 }
 
 fn hinting(world: &World, hint: u64) -> LockManager {
-    world.builder().runtime(Wall::new(&world.sim, move || hint)).build().unwrap()
+    world.builder().runtime(Client::showing(&world.sim, move || hint)).build().unwrap()
 }
 
 /// The lock "r" with a token.

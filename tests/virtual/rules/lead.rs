@@ -15,7 +15,7 @@ use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
 use crate::telling::{of, told};
 use crate::waiting::processes::{Process, REFRESH, ROUND_TRIP, Scene};
-use crate::world::{HOUR, MS, Paused, SECOND, World, failing};
+use crate::world::{Client, HOUR, MS, SECOND, World, failing};
 
 mod terms;
 
@@ -276,7 +276,7 @@ fn e5_a_body_that_panics_and_a_future_that_is_dropped_resign() {
 #[test]
 fn e5_a_body_that_returns_after_its_lease_is_over_all_the_same() {
     let world = World::new(3);
-    let client = Paused::new(&world.sim);
+    let client = Client::new(&world.sim);
     let manager = world.builder().runtime(client.clone()).build().unwrap();
     let led = manager.lead("r", async |_| {
         client.pause(20 * SECOND);

@@ -15,7 +15,7 @@ use quorate_core::{
 use quorate_memory::{Fault, MemoryNode};
 
 use crate::telling::{of, told};
-use crate::world::{MS, Paused, SECOND, Wall, World, failing};
+use crate::world::{Client, MS, SECOND, World, failing};
 
 mod marks;
 
@@ -217,7 +217,7 @@ fn o4_a_period_is_named_by_the_wall_clock_of_each_machine() {
     let runs = |ahead: i64| {
         let sim = world.sim.clone();
         let micros = move || sim.unix_micros().saturating_add_signed(ahead * 1_000_000);
-        let wall = Wall::new(&world.sim, micros);
+        let wall = Client::showing(&world.sim, micros);
         let name = format!("job@{}", wall.unix_micros() / 86_400_000_000);
         let manager = world.builder().runtime(wall).build().unwrap();
         let ran = manager.once_per("job", DAY, async |lease| {

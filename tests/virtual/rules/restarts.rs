@@ -13,7 +13,7 @@ use quorate_core::{
 };
 use quorate_memory::{Fault, MemoryNode, Value};
 
-use crate::world::{MS, Places, SECOND, Wall, World, failure_of};
+use crate::world::{Client, MS, Places, SECOND, World, failure_of};
 
 mod groups;
 mod moves;
@@ -257,7 +257,7 @@ fn an_attempt_from_before_a_loss_gets_no_token_that_is_too_low() {
         let manager = || {
             let wall = Arc::clone(&wall);
             let hint = move || wall.load(Ordering::Relaxed);
-            let builder = world.builder().runtime(Wall::new(&world.sim, hint));
+            let builder = world.builder().runtime(Client::showing(&world.sim, hint));
             let builder = builder.node_timeout(4 * SECOND);
             if guarded { builder.restart_guard(MAX_TTL) } else { builder }.build().unwrap()
         };

@@ -10,7 +10,7 @@ use quorate_memory::{Fault, MemoryNode, Value};
 
 use crate::backends::Odd;
 use crate::every_future::{self, Stage, Trial};
-use crate::world::{MS, Paused, SECOND, World, failing};
+use crate::world::{Client, MS, SECOND, World, failing};
 
 mod releasing;
 mod undo;

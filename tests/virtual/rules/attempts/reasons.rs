@@ -9,7 +9,7 @@ use quorate_core::{LeaseEnd, LockError, LockManager, LockRequest, ReleaseError};
 use quorate_memory::{Fault, MemoryNode, Operation};
 
 use crate::waiting::processes::Scene;
-use crate::world::{HOUR, MS, Paused, SECOND, World, failing, failure_of, slow};
+use crate::world::{Client, HOUR, MS, SECOND, World, failing, failure_of, slow};
 
 #[test]
 fn a4_permanent_errors_end_a_lock_at_once() {
@@ -109,7 +109,7 @@ fn a4_a_request_that_waits_forever_outlasts_holders_and_nodes() {
 fn a4_no_attempt_is_made_after_the_deadline() {
     let world = World::new(3);
     world.occupy(..);
-    let client = Paused::new(&world.sim);
+    let client = Client::new(&world.sim);
     let manager = world.builder().runtime(client.clone()).build().unwrap();
     let mut request = manager.lock("r").timeout(SECOND).into_future();
     assert!(world.sim.block_on_for(&mut request, 1).is_none());

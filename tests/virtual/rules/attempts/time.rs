@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use quorate_core::{LockError, Runtime};
 use quorate_memory::Fault;
 
-use crate::world::{MS, Paused, SECOND, World, validity};
+use crate::world::{Client, MS, SECOND, World, validity};
 
 #[test]
 fn t1_validity_counts_from_before_the_first_byte() {
@@ -83,7 +83,7 @@ fn t4_the_protocol_has_no_absolute_expiry() {
 fn t5_a_timer_that_fires_early_decides_nothing() {
     let world = World::new(3);
     world.inject(.., Fault::Slow(490 * MS));
-    let mut restless = Paused::new(&world.sim);
+    let mut restless = Client::new(&world.sim);
     restless.is_restless = true;
     let manager = world.builder().runtime(restless).build().unwrap();
     assert!(world.try_lock(&manager).is_ok());

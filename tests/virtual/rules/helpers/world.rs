@@ -300,23 +300,35 @@ impl Log {
     }
 }
 
-/// A client whose clock can jump ahead of the world's, as it does after a pause. Its sleeps may end early, and its
-/// runtime may drop its tasks.
-#[derive(Clone, Debug)]
-pub(crate) struct Paused {
+/// What another thread does once.
+type Act = Box<dyn FnOnce() + Send>;
+
+/// A client whose clock can jump ahead of the world's, as it does after a pause, and whose wall clock shows what a test
+/// says. Its sleeps may end early, and its runtime may drop its tasks.
+#[derive(Clone)]
+pub(crate) struct Client {
     pub(crate) sim: Sim,
     nanos: Arc<AtomicU64>,
+    micros: Arc<dyn Fn() -> u64 + Send + Sync>,
     tasks: Arc<Mutex<Vec<AbortHandle>>>,
+    on_random: Arc<Mutex<Option<Act>>>,
     /// Whether each sleep ends too early, again and again.
     pub(crate) is_restless: bool,
     /// Whether no task is run that is spawned from now on.
     pub(crate) is_over: Arc<AtomicBool>,
 }
 
-impl Paused {
+impl Client {
     pub(crate) fn new(sim: &Sim) -> Self {
-        let (nanos, tasks, is_over) = Default::default();
-        Self { sim: sim.clone(), nanos, tasks, is_restless: false, is_over }
+        let clock = sim.clone();
+        Self::showing(sim, move || clock.unix_micros())
+    }
+
+    /// With this wall clock.
+    pub(crate) fn showing(sim: &Sim, micros: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        let (nanos, tasks, on_random, is_over) = Default::default();
+        let (sim, micros) = (sim.clone(), Arc::new(micros));
+        Self { sim, nanos, micros, tasks, on_random, is_restless: false, is_over }
     }
 
     pub(crate) fn pause(&self, time: Duration) {
@@ -329,64 +341,23 @@ impl Paused {
         self.tasks.lock().unwrap().drain(..).map(|task| task.abort()).count()
     }
 
+    /// Another thread does this while random bytes are drawn next, such as jitter.
+    pub(crate) fn on_random(&self, act: impl FnOnce() + Send + 'static) {
+        *self.on_random.lock().unwrap() = Some(Box::new(act));
+    }
+
     fn ahead(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 }
 
-/// What another thread does once.
-type Act = Box<dyn FnOnce() + Send>;
-
-/// The world, with a wall clock that shows what a test says.
-#[derive(Clone)]
-pub(crate) struct Wall {
-    sim: Sim,
-    micros: Arc<dyn Fn() -> u64 + Send + Sync>,
-    on_random: Arc<Mutex<Option<Act>>>,
-}
-
-impl Wall {
-    pub(crate) fn new(sim: &Sim, micros: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self { sim: sim.clone(), micros: Arc::new(micros), on_random: Arc::default() }
-    }
-
-    /// Another thread does this while random bytes are drawn next, such as jitter.
-    pub(crate) fn on_random(&self, act: impl FnOnce() + Send + 'static) {
-        *self.on_random.lock().unwrap() = Some(Box::new(act));
-    }
-}
-
-impl Debug for Wall {
+impl Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.sim.fmt(f)
     }
 }
 
-impl Runtime for Wall {
-    fn now(&self) -> Instant {
-        self.sim.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        self.sim.sleep_until(deadline)
-    }
-
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.sim.spawn(task);
-    }
-
-    fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
-        let act = self.on_random.lock().unwrap().take();
-        act.into_iter().for_each(|act| act());
-        self.sim.fill_random(bytes)
-    }
-
-    fn unix_micros(&self) -> u64 {
-        (self.micros)()
-    }
-}
-
-impl Runtime for Paused {
+impl Runtime for Client {
     fn now(&self) -> Instant {
         self.sim.now() + self.ahead()
     }
@@ -417,6 +388,12 @@ impl Runtime for Paused {
     }
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
+        let act = self.on_random.lock().unwrap().take();
+        act.into_iter().for_each(|act| act());
         self.sim.fill_random(bytes)
+    }
+
+    fn unix_micros(&self) -> u64 {
+        (self.micros)()
     }
 }

@@ -9,7 +9,7 @@ use futures_util::future::join;
 use quorate_core::{AdoptError, ExtendError, LeaseEnd, LockGuard, ReleaseError, Runtime};
 use quorate_memory::{Fault, MemoryNode};
 
-use crate::world::{HOUR, MS, Paused, SECOND, World, failing};
+use crate::world::{Client, HOUR, MS, SECOND, World, failing};
 
 /// Other tasks of its holder hear of the end at once, though no node answers.
 #[test]
@@ -109,7 +109,7 @@ fn h4_the_reason_says_what_the_nodes_answered() {
 #[test]
 fn h4_a_lease_that_expired_in_a_pause_is_lost_at_the_first_look() {
     let world = World::new(3);
-    let client = Paused::new(&world.sim);
+    let client = Client::new(&world.sim);
     let guard = world.lock(&world.builder().runtime(client.clone()).build().unwrap());
     guard.auto_renew();
     let lost = guard.lost();

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use quorate_core::{LeaseEnd, LockError, Runtime, Stopped, WithError};
 use quorate_memory::{Fault, MemoryNode};
 
-use crate::world::{MS, Paused, SECOND, World};
+use crate::world::{Client, MS, SECOND, World};
 
 /// At the end of the lease the work is dropped.
 #[test]
@@ -42,7 +42,7 @@ fn work_that_ends_after_a_lease_gives_no_value() {
         assert!(name.is_none_or(|name| of == name), "{of}");
     };
     let world = World::new(3);
-    let client = Paused::new(&world.sim);
+    let client = Client::new(&world.sim);
     let manager = world.builder().runtime(client.clone()).build().unwrap();
     let blocks = |time| {
         let client = client.clone();

@@ -6,15 +6,15 @@ use quorate_core::LockManager;
 
 use super::figures::{count, recorder};
 use crate::telling::{of, told};
-use crate::world::{MS, Paused, SECOND, World};
+use crate::world::{Client, MS, SECOND, World};
 
 /// The node timeout of the ttl of 10 s.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The `late` of each report, where the process does this with a lease that is renewed. All of them are counted.
-fn reported(play: impl FnOnce(&World, &Paused, &LockManager)) -> Vec<String> {
+fn reported(play: impl FnOnce(&World, &Client, &LockManager)) -> Vec<String> {
     let world = World::complete(3);
-    let runtime = Paused::new(&world.sim);
+    let runtime = Client::new(&world.sim);
     let (snapshotter, recorder) = recorder();
     let told = told(|| {
         metrics::with_local_recorder(&recorder, || {

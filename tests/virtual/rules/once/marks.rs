@@ -212,7 +212,7 @@ fn o6_a_period_under_a_second_or_over_a_day_is_refused() {
 
 #[test]
 fn o7_a_lease_that_has_ended_keeps_nothing() {
-    type End = fn(&World, &LockManager, &Paused, &LockGuard);
+    type End = fn(&World, &LockManager, &Client, &LockGuard);
     let ends: [(&str, End); 5] = [
         ("the lease expired", |_, _, client, _| client.pause(9_600 * MS)),
         ("the lease expired", |world, _, _, guard| drop(world.run(guard.lost()))),
@@ -228,7 +228,7 @@ fn o7_a_lease_that_has_ended_keeps_nothing() {
     ];
     for (why, end) in ends {
         let world = World::new(3);
-        let client = Paused::new(&world.sim);
+        let client = Client::new(&world.sim);
         let manager = world.builder().runtime(client.clone()).build().unwrap();
         let guard = world.lock(&manager);
         end(&world, &manager, &client, &guard);

@@ -8,7 +8,7 @@ use quorate_core::LockError;
 use quorate_memory::Operation;
 
 use crate::waiting::processes::Scene;
-use crate::world::{HOUR, MS, SECOND, Wall, World, slow};
+use crate::world::{Client, HOUR, MS, SECOND, World, slow};
 
 /// Two tasks have each lost a round to another process. One waits at the gate, the other behind it.
 #[test]
@@ -56,7 +56,7 @@ fn releases_that_are_not_answered_are_no_holder() {
 #[test]
 fn a_task_here_that_is_quicker_is_a_holder() {
     let world = World::complete(3);
-    let runtime = Wall::new(&world.sim, || 0);
+    let runtime = Client::showing(&world.sim, || 0);
     let manager = world.builder().runtime(runtime.clone()).build().unwrap();
     world.add_rule(.., slow(100 * MS).on(Operation::Acquire));
     let _first = world.begun(manager.lock_any(["a", "b"]));

@@ -13,12 +13,12 @@ use quorate_memory::{Fault, MemoryNode, Value};
 
 use crate::backends::Odd;
 use crate::telling::{Acts, acting};
-use crate::world::{MARGIN, MS, Paused, SECOND, World};
+use crate::world::{Client, MARGIN, MS, SECOND, World};
 
 #[test]
 fn a_lease_is_renewed_though_the_runtime_that_renewed_it_has_ended() {
     let world = World::complete(3);
-    let runtime = Paused::new(&world.sim);
+    let runtime = Client::new(&world.sim);
     let manager = world.builder().runtime(runtime.clone()).build().unwrap();
     let guard = world.run(manager.lock("r").auto_renew()).unwrap();
     for _ in 0..3 {
@@ -33,7 +33,7 @@ fn a_lease_is_renewed_though_the_runtime_that_renewed_it_has_ended() {
 #[test]
 fn a1_a_release_ends_though_the_runtime_drops_it() {
     let world = World::complete(3);
-    let runtime = Paused::new(&world.sim);
+    let runtime = Client::new(&world.sim);
     let nodes = world.nodes.iter().map(Odd::new);
     let manager = LockManager::builder(nodes).runtime(runtime.clone()).build().unwrap();
     let guard = world.lock(&manager);

@@ -354,7 +354,7 @@ fn c8_close_releases_again_while_a_node_answers_that_it_cannot_now() {
 #[test]
 fn c8_a_process_that_was_stopped_while_it_closed_names_no_node() {
     let world = World::new(3);
-    let client = Paused::new(&world.sim);
+    let client = Client::new(&world.sim);
     let manager = world.builder().runtime(client.clone()).build().unwrap();
     let held = world.lock(&manager);
     world.inject(.., Fault::Late(30 * MS));
