@@ -6,22 +6,14 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt;
 use futures_util::future::{join_all, poll_immediate};
 use quorate_core::backend::{
-    AcquireOptions, Asked, CallReply, Claim, ExtendOptions, FenceHint, LockBackend,
-    Operation as Called, ReleaseOptions, Vote, ask,
+    AcquireOptions, CallReply, Claim, ExtendOptions, FenceHint, LockBackend, Operation as Called,
+    ReleaseOptions, Vote,
 };
 use quorate_core::{BackendErrorKind, RestartGuard};
 
 use super::*;
-use crate::tests::{claim, claim_of, key};
+use crate::tests::{MS, TTL, begin, claim, claim_of, key, watching, world};
 use crate::{Effect, Operation, Sim};
-
-const MS: Duration = Duration::from_millis(1);
-const TTL: Duration = Duration::from_secs(60);
-
-fn world() -> (Sim, MemoryNode) {
-    let sim = Sim::new(1);
-    (sim.clone(), MemoryNode::new("node", sim))
-}
 
 /// Acquires a key at once, or says why not.
 fn acquire(sim: &Sim, node: &MemoryNode, claim: &Claim) -> Result<Vote, BackendErrorKind> {
@@ -33,19 +25,9 @@ fn release(sim: &Sim, node: &MemoryNode, claim: &Claim) -> Vote {
     sim.block_on(node.release(claim, ReleaseOptions::default())).unwrap().vote
 }
 
-/// Begins a call.
-fn asked(node: &MemoryNode, operation: Called) -> Asked {
-    let runtime = node.runtime();
-    ask(operation, runtime.now(), |call| Arc::new(node.clone()).begin(call, &runtime))
-}
-
-fn watching() -> Called {
-    Called::Watch { key: key("k"), entry: None }
-}
-
 /// Watches a key. Returns whether the push has come.
 fn watch(sim: &Sim, node: &MemoryNode) -> impl FnMut() -> bool + use<> {
-    let mut asked = asked(node, watching());
+    let mut asked = begin(node, watching());
     sim.block_on(&mut asked).unwrap();
     let (sim, mut changed) = (sim.clone(), Box::pin(asked.pushed()));
     move || {
@@ -129,7 +111,7 @@ fn a_node_that_lacks_an_ability_sends_nothing() {
     let error = sim.block_on(lacking.acquire(&claim(["k"], TTL), fenced)).unwrap_err();
     assert_eq!(error.to_string(), "this node keeps no fencing numbers");
     assert!(error.is_not_sent());
-    let error = sim.block_on(asked(&lacking, watching())).unwrap_err();
+    let error = sim.block_on(begin(&lacking, watching())).unwrap_err();
     assert!(error.is_not_sent() && *sent.lock().unwrap() == 0);
     assert!(lacking.capabilities().contains(Capabilities::ORDERED | Capabilities::GUARD));
     assert!(!lacking.capabilities().contains(Capabilities::QUEUE));
@@ -189,14 +171,14 @@ fn a_push_comes_exactly_when_the_key_was_written_or_has_expired() {
     assert_eq!(acquire(&sim, &node, &theirs), Ok(Vote::Refused));
     assert_eq!(release(&sim, &node, &theirs), Vote::Refused);
     sim.block_on(node.extend(&theirs, ExtendOptions::default())).unwrap();
-    sim.block_on(asked(&node, Called::Inspect { key: key("k") })).unwrap();
+    sim.block_on(begin(&node, Called::Inspect { key: key("k") })).unwrap();
     let shorter = claim_of(1, ["k"], TTL / 2);
     sim.block_on(node.extend(&shorter, ExtendOptions::default())).unwrap();
     assert!(!was_pushed(), "nothing was written");
     sim.advance(MS);
     sim.block_on(node.extend(&ours, ExtendOptions::default())).unwrap();
     assert!(was_pushed(), "an extension writes");
-    let mut watched = asked(&node, watching());
+    let mut watched = begin(&node, watching());
     sim.block_on(&mut watched).unwrap();
     sim.block_on(watched.pushed());
     assert_eq!(sim.elapsed(), TTL + MS, "its expiry, by the node's clock");
@@ -237,7 +219,7 @@ fn a_push_is_a_message_that_can_be_late_or_lost() {
 
 #[test]
 fn a_server_id_is_drawn_from_the_seed_and_may_be_hidden_or_flap() {
-    let id = |sim: &Sim, node: &MemoryNode| match sim.block_on(asked(node, Called::ServerId)) {
+    let id = |sim: &Sim, node: &MemoryNode| match sim.block_on(begin(node, Called::ServerId)) {
         Ok(CallReply::ServerId(Some(id))) => id,
         other => panic!("{other:?}"),
     };
@@ -245,7 +227,7 @@ fn a_server_id_is_drawn_from_the_seed_and_may_be_hidden_or_flap() {
     let (again, other) = world();
     assert_eq!(id(&sim, &node), id(&again, &other), "the same seed");
     node.inject(Fault::NoInfo);
-    let error = sim.block_on(asked(&node, Called::ServerId)).unwrap_err();
+    let error = sim.block_on(begin(&node, Called::ServerId)).unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Permission);
     node.inject(Fault::Flapping);
     let ids: Vec<Arc<str>> = (0..8).map(|_| id(&sim, &node)).collect();

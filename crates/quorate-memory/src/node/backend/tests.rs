@@ -2,7 +2,6 @@
 
 use std::sync::Mutex;
 use std::task::Context;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::task::ArcWake;
@@ -11,29 +10,11 @@ use quorate_core::backend::{
 };
 
 use super::*;
-use crate::tests::{claim_of, key};
+use crate::tests::{MS, TTL, begin, claim_of, key, watching, world};
 use crate::{Effect, Fault, Operation, Rule, Sim};
-
-const MS: Duration = Duration::from_millis(1);
-const TTL: Duration = Duration::from_secs(60);
-
-fn world() -> (Sim, MemoryNode) {
-    let sim = Sim::new(1);
-    (sim.clone(), MemoryNode::new("node", sim))
-}
-
-/// Begins a call.
-fn begin(node: &MemoryNode, operation: Called) -> Asked {
-    let runtime = node.runtime();
-    ask(operation, runtime.now(), |call| Arc::new(node.clone()).begin(call, &runtime))
-}
 
 fn acquiring(holder: u8) -> Called {
     Called::Acquire(claim_of(holder, ["k"], TTL), AcquireOptions::default())
-}
-
-fn watching() -> Called {
-    Called::Watch { key: key("k"), entry: None }
 }
 
 /// The answer that is there by now.
