@@ -27,7 +27,9 @@ fn one_waiter_too_many_fails_at_once_and_sends_nothing() {
             let queued: Vec<Waits> = (0..most).map(|_| world.begun(manager.lock("r"))).collect();
             let (start, sent) = (world.sim.now(), world.log.count("acquire"));
             for request in [manager.lock("r"), manager.lock("r").wait_forever()] {
-                assert_eq!(refused(&world, request.into_future()), ("r".to_owned(), most));
+                let refuses = || refused(&world, request.into_future());
+                let told = told(|| assert_eq!(refuses(), ("r".to_owned(), most)));
+                assert_eq!(of("not acquired", &told)[0].field("reason"), "too_many_waiters");
             }
             assert_eq!((world.sim.now(), world.log.count("acquire")), (start, sent));
             // The queue is as it was: each of its tasks gets the lock.
@@ -95,18 +97,4 @@ fn a_reader_that_waits_is_not_one_too_many() {
     drop(guard);
     let reading: Vec<_> = waiting.into_iter().map(|waits| world.run(waits).unwrap()).collect();
     assert!(reading.iter().all(|guard| guard.is_valid()));
-}
-
-#[test]
-fn the_error_has_a_reason_of_its_own_and_is_neither_held_nor_permanent() {
-    let world = World::new(3);
-    let manager = manager(&world, 0);
-    let _guard = world.lock(&manager);
-    let told = told(|| {
-        let error = world.run(manager.lock("r")).unwrap_err();
-        assert!(!error.is_held() && !error.is_permanent() && error.failure().is_none());
-        assert_eq!(error.to_string(), "r: as many tasks of this manager wait for it as may: 0");
-    });
-    let told = of("not acquired", &told);
-    assert_eq!(told[0].field("reason"), "too_many_waiters");
 }
