@@ -98,6 +98,13 @@ pub enum Push {
 mod tests {
     use super::*;
 
+    /// The server had it, so it may have been executed.
+    #[test]
+    fn q4_an_error_reply_is_an_error_of_a_command_that_was_sent() {
+        let error = read(Ok(Value::Error("OOM no room".into()))).unwrap_err();
+        assert_eq!((error.kind(), error.is_not_sent()), (BackendErrorKind::OutOfMemory, false));
+    }
+
     #[test]
     fn a6_debug_shows_no_bytes() {
         let error = Value::Error("ERR unknown command 'GET', with args: 's3cret'".into());
