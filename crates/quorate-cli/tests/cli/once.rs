@@ -44,6 +44,20 @@ fn once_per_five_processes_at_the_same_moment_are_one_run() {
     assert_eq!(runs, (0..JOBS).collect::<Vec<_>>());
 }
 
+#[test]
+fn once_per_a_command_that_fails_is_run_again() {
+    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
+    let run = |script: &str| {
+        let words = ["run", "--once-per", LONG_PERIOD, "job", "-c", script];
+        run(dir, &nodes.addresses(), &words)
+    };
+    assert_eq!(run("echo a >> runs; exit 3").code(), Some(3));
+    assert_eq!(run("echo b >> runs; kill -9 $$").code(), Some(128 + 9));
+    assert_eq!(run("echo c >> runs").code(), Some(0));
+    run("echo d >> runs").assert_silent();
+    assert_eq!(dir.read("runs"), "a\nb\nc\n");
+}
+
 /// The label, the name of the period, and the mark are those of [`LockManager::once_per`].
 #[tokio::test]
 async fn once_per_is_that_of_the_library() {
