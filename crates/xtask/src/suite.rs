@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::{env, fs};
+use std::{env, fs, thread};
 
 use crate::cmd::{Cmd, Outcome, cargo, list, root, stem};
 use crate::packages::need;
@@ -11,12 +11,22 @@ use crate::packages::need;
 const ALL: &[&str] =
     &["test", "--workspace", "--all-features", "--locked", "--exclude", "quorate-postgres"];
 
+/// The test of the soak, which is a program of its own.
+const SOAK: &str = "after_a_soak";
+
 /// Runs all tests that are programs of their own, and builds the examples, which some of them run.
+/// The soak, which mostly waits, runs beside the others.
 pub(crate) fn tests() -> Outcome {
     // Most tests on real nodes wait.
     let threads = env::var("RUST_TEST_THREADS").unwrap_or_else(|_| "8".to_owned());
-    let targets = ["--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
-    cargo(ALL).args(&targets).env("RUST_TEST_THREADS", &threads).run()
+    let all = cargo(ALL).args(&["--lib", "--bins", "--tests", "--examples", "--no-fail-fast"]);
+    all.clone().args(&["--no-run"]).run()?;
+    thread::scope(|scope| {
+        let soak = scope.spawn(|| cargo(ALL).args(&["--test", "soak"]).run());
+        let others = all.args(&["--", "--skip", SOAK]).env("RUST_TEST_THREADS", &threads).run();
+        let soak = soak.join().unwrap_or_else(|_| Err("the soak was not run".to_owned()));
+        others.and(soak)
+    })
 }
 
 pub(crate) fn doc_tests() -> Outcome {
