@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::lease::saturating_add;
 use crate::algorithm::quorum::NodeId;
-use crate::cluster::attempts::{Attempts, Slot, Wake};
+use crate::cluster::attempts::{Attempts, Notice};
 use crate::cluster::nodes::{Change, Nodes};
 use crate::config::Config;
 use crate::seam::backend::{
@@ -98,15 +98,14 @@ impl Cluster {
         Err(BackendError::new(BackendErrorKind::TimedOut, text))
     }
 
-    /// What others hear of an answer: those for which the node is back, and all attempts if a node
-    /// has lost its vote.
-    pub(crate) fn tell_others(&self, node: NodeId, await_back: Vec<Slot>) -> Option<Wake> {
-        self.attempts.tell(node, await_back, self.nodes.groups.take_has_strangers())
-    }
-
-    /// What follows from an answer for the group of the nodes: those that lack the list of all keep
-    /// it. No caller waits for that.
+    /// What follows from an answer for the group of the nodes: all attempts hear of a node that has
+    /// lost its vote, and nodes that lack the list of all keep it. No caller waits for that.
     pub(crate) fn follow_group(self: &Arc<Self>, answered: CallKind, now: Instant) {
+        if self.nodes.groups.take_has_strangers() {
+            for entry in self.attempts.open() {
+                entry.handle_notice(Notice::Judge, now);
+            }
+        }
         for node in self.nodes.groups.take_lacking(answered, now).iter() {
             let tag = Tag { node, number: 0, begun: now, kind: CallKind::List, asks_server: false };
             let sender = Arc::new(Settling { cluster: Arc::clone(self), slot: None });
@@ -134,7 +133,7 @@ impl Answered for Settling {
         let now = now.unwrap_or_else(|| self.cluster.now());
         let settled = self.cluster.nodes.settled(&tag, result, now);
         self.cluster.nodes.tell_change(&tag, settled.change, settled.result.as_ref().err());
-        let wake = self.cluster.tell_others(tag.node, settled.await_back);
+        let wake = self.cluster.attempts.tell_back(tag.node, settled.await_back);
         self.cluster.attempts.wake(wake);
         self.cluster.follow_group(tag.kind, now);
         if let Some(slot) = self.slot.clone() {

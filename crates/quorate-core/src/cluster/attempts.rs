@@ -77,8 +77,8 @@ struct All {
     entries: BTreeMap<Slot, Registered>,
     last: Slot,
     due: BTreeSet<(Instant, Slot)>,
-    /// What entries have yet to hear.
-    news: Vec<(Slot, Notice)>,
+    /// Entries that have yet to hear that a node answers again.
+    back: Vec<(NodeId, Slot)>,
     keeper: Keeper,
     is_closed: bool,
 }
@@ -156,17 +156,13 @@ impl Attempts {
         all.wake_before(due)
     }
 
-    /// Notifies these entries that the node answers again, and if `has_strangers`, all that a node
-    /// has lost its vote. The timekeeper does: this may be under the lock of another entry.
-    pub(crate) fn tell(&self, node: NodeId, back: Vec<Slot>, has_strangers: bool) -> Option<Wake> {
-        if back.is_empty() && !has_strangers {
+    /// Notifies these entries that the node answers again.
+    pub(crate) fn tell_back(&self, node: NodeId, slots: Vec<Slot>) -> Option<Wake> {
+        if slots.is_empty() {
             return None;
         }
         let mut all = self.lock();
-        let All { entries, news, .. } = &mut *all;
-        news.extend(back.into_iter().map(|slot| (slot, Notice::Back(node))));
-        let judges = entries.keys().filter(|_| has_strangers);
-        news.extend(judges.map(|slot| (*slot, Notice::Judge)));
+        all.back.extend(slots.into_iter().map(|slot| (node, slot)));
         all.wake_before(self.runtime.now())
     }
 
@@ -236,7 +232,7 @@ impl All {
     /// Takes what is due, not more than a share of each kind. Some entries that wait are over by
     /// now.
     fn take_due(&mut self, now: Instant) -> Vec<(Arc<dyn Timed>, Notice)> {
-        let Self { entries, due, news, .. } = self;
+        let Self { entries, due, back, .. } = self;
         let times = iter::from_fn(|| {
             due.first().filter(|(at, _)| *at <= now)?;
             due.pop_first()
@@ -247,10 +243,11 @@ impl All {
             Some((Arc::clone(&at.entry), Notice::Time))
         });
         let mut taken: Vec<_> = times.take(BATCH).collect();
-        let news = iter::from_fn(|| news.pop());
-        let news = news
-            .filter_map(|(slot, notice)| Some((Arc::clone(&entries.get(&slot)?.entry), notice)));
-        taken.extend(news.take(BATCH));
+        let are_back = iter::from_fn(|| back.pop());
+        let are_back = are_back.filter_map(|(node, slot)| {
+            Some((Arc::clone(&entries.get(&slot)?.entry), Notice::Back(node)))
+        });
+        taken.extend(are_back.take(BATCH));
         taken
     }
 }

@@ -251,7 +251,7 @@ impl<A: Actor> LateState for Room<A> {
         if let Input::Reply(tag, settled) = &mut input {
             // Not where it was answered: that can be inside `begin`, under the lock.
             let await_back = std::mem::take(&mut settled.await_back);
-            let wake = shell.cluster().tell_others(tag.node, await_back);
+            let wake = shell.cluster().attempts.tell_back(tag.node, await_back);
             effects.wake = wake.or_else(|| effects.wake.take());
         }
         self.actor.handle(shell, input, now, effects);

@@ -1,14 +1,16 @@
 //! H4–H6: the end of a lease, and how holders learn of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join;
+use quorate_core::backend::Membership;
 use quorate_core::{AdoptError, ExtendError, LeaseEnd, LockGuard, ReleaseError, Runtime};
 use quorate_memory::{Fault, MemoryNode};
 
+use crate::backends::{Begins, answer_of};
 use crate::world::{Client, HOUR, MS, SECOND, World, failing};
 
 /// Other tasks of its holder hear of the end at once, though no node answers.
@@ -39,6 +41,32 @@ fn a_lease_that_its_guard_ends_is_over_for_those_who_wait_for_its_end() {
         assert!(!lease.is_valid());
         assert_eq!(lease.valid_until(), now);
     }
+}
+
+/// An answer shows that all nodes are one. No other task runs in between.
+/// Rule H5.
+#[test]
+fn all_leases_end_with_the_answer_that_shows_nodes_without_a_vote() {
+    let (world, are_one) = (World::in_order(3), Arc::new(AtomicBool::new(false)));
+    let nodes = (1..).zip(&world.nodes).map(|(number, node)| {
+        let are_one = Arc::clone(&are_one);
+        Begins::new(node, move |node, call, runtime| {
+            let number = if are_one.load(Ordering::SeqCst) { 1 } else { number };
+            let id = format!("{number}").into();
+            let (group, list, gone) = ("g".into(), Vec::new(), Vec::new());
+            let said = Membership { group, id, list, gone, stored: None, is_new_list: false };
+            call.note_membership(&Arc::new(said));
+            let answer = answer_of(node, &call, runtime);
+            call.answer(answer);
+            Ok(())
+        })
+    });
+    let manager = world.over(nodes);
+    let lock = |name| world.run(manager.lock(name)).unwrap();
+    let (extended, other) = (lock("x"), lock("y"));
+    are_one.store(true, Ordering::SeqCst);
+    assert!(world.run(extended.extend()).is_err());
+    assert!(!other.is_valid());
 }
 
 /// One end, with or without a listener and a renewal.

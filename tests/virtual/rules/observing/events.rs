@@ -1,12 +1,10 @@
 //! What happened is visible: events, spans and figures, with the right fields and without secrets.
 
 use std::future::IntoFuture;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join;
-use quorate_core::backend::Membership;
 use quorate_core::error::LeaseEnd;
 use quorate_core::{Lease, LockGuard};
 use quorate_memory::{Fault, MemoryNode};
@@ -14,7 +12,6 @@ use quorate_protocol::error_of_reply;
 use quorate_tests::wait::receive;
 
 use super::figures::{figures, recorder};
-use crate::backends::{Begins, answer_of};
 use crate::telling::{acting, story, told};
 use crate::world::{MS, SECOND, World, failing};
 
@@ -307,35 +304,4 @@ fn a_subscriber_may_look_at_another_lease_when_a_node_is_back() {
             drop(guard);
         },
     );
-}
-
-/// With that, another lock is lost.
-/// Rule A1.
-#[test]
-fn a_subscriber_may_look_at_another_lease_when_a_node_has_lost_its_vote() {
-    let looks = |lease: &Lease| drop(lease.failed_extension());
-    looking_at(looks, |noted| {
-        let (world, are_alike) = (World::in_order(3), Arc::new(AtomicBool::new(false)));
-        let nodes = (1..).zip(&world.nodes).map(|(number, node)| {
-            let are_alike = Arc::clone(&are_alike);
-            Begins::new(node, move |node, call, runtime| {
-                let number = if are_alike.load(Ordering::SeqCst) { 1 } else { number };
-                let id = format!("{number}").into();
-                let (group, list, gone) = ("g".into(), Vec::new(), Vec::new());
-                let said = Membership { group, id, list, gone, stored: None, is_new_list: false };
-                call.note_membership(&Arc::new(said));
-                let answer = answer_of(node, &call, runtime);
-                call.answer(answer);
-                Ok(())
-            })
-        });
-        let manager = world.over(nodes);
-        let lock = |name| world.run(manager.lock(name)).unwrap();
-        let (extended, other) = (lock("x"), lock("y"));
-        *noted.lock().unwrap() = Some(extended.lease());
-        are_alike.store(true, Ordering::SeqCst);
-        assert!(world.run(extended.extend()).is_err());
-        world.advance(MS);
-        assert!(!other.is_valid());
-    });
 }
