@@ -72,6 +72,7 @@ async fn begin<C: Connection>(
 type Answers = Vec<Result<Value, BackendError>>;
 
 /// Switches client tracking on. `NOLOOP`: a change by this connection is pushed to others only.
+/// `OPTOUT`: `CLIENT CACHING NO` keeps the next command out of it.
 fn track<C: Command>(purpose: Purpose) -> C {
     let command = C::new("CLIENT").arg("TRACKING").arg("ON");
     match purpose {
