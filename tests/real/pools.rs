@@ -193,7 +193,7 @@ fn a_pool_whose_address_has_moved_is_asked_again_which_server_it_is() {
             !answers()
         })
         .await;
-        let _proxy = Proxy::start_at(port, servers[0].port());
+        let _proxy = Proxy::start_at(port, servers[0].port()).unwrap();
         // Without the third one, no two servers are left.
         servers[2].kill();
         until_it_says("a refusal", async || match lock().await {

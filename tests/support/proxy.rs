@@ -72,27 +72,25 @@ impl Proxy {
     /// Starts one that lets everything pass to `node_port` of 127.0.0.1.
     pub fn start(node_port: u16) -> Self {
         // No port of this process is given out twice: no node of another test comes to have it while the proxy refuses.
+        // A connection may have it as its own end, of this process too.
         loop {
-            let port = free_port();
-            if let Ok(socket) = Socket::bind((Ipv4Addr::LOCALHOST, port)) {
-                drop(socket);
-                return Self::start_at(port, node_port);
+            if let Ok(proxy) = Self::start_at(free_port(), node_port) {
+                return proxy;
             }
         }
     }
 
     /// Starts one on the port of another one that is gone: its address leads to another node then.
-    pub fn start_at(port: u16, node_port: u16) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime");
+    pub fn start_at(port: u16, node_port: u16) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let context = runtime.enter();
-        let listener = Some(listen_on(port).expect("the port is still free"));
+        let listener = Some(listen_on(port)?);
         drop(context);
         let mode = watch::Sender::new(Mode::Pass);
         let relay = Relay { port, node_port, listener, mode, links: Vec::new() };
         let (orders, inbox) = mpsc::unbounded_channel();
         let relay = thread::spawn(move || runtime.block_on(relay.run(inbox)));
-        Self { port, orders: Some(orders), relay: Some(relay) }
+        Ok(Self { port, orders: Some(orders), relay: Some(relay) })
     }
 
     /// The port that it listens on.
