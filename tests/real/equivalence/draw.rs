@@ -43,9 +43,10 @@ pub(super) fn draw(sim: &Sim, names: &[String], tokens: &[Token], entries: &[Ent
         (options.fencing, options.guard) = (fencing, guard);
         Operation::Acquire(claim.clone(), options)
     };
+    // A server that compares by itself is asked for the mark of a revoke only about what was held.
     let release = |raise_to| {
         let mut options = ReleaseOptions::default();
-        options.raise_to = raise_to;
+        (options.raise_to, options.was_held) = (raise_to, true);
         Operation::Release(claim.clone(), options)
     };
     let leave = |also| Operation::Leave { key: lock.clone(), entry: entry.clone(), also };
