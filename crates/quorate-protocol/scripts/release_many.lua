@@ -1,12 +1,7 @@
-local keys, argv, ours, replies, last = KEYS, ARGV, {}, {}, 0
+local keys, argv, ours, replies = KEYS, ARGV, {}, {}
 local held = redis.call('MGET', unpack(keys))
-for i = 1, #argv, 2 do
-  local first, all = last + 1, 1
-  last = last + argv[i + 1]
-  for k = first, last do
-    if is_freed(held[k], argv[i]) then ours[#ours + 1] = keys[k] else all = 0 end
-  end
-  replies[#replies + 1] = all
+for i = 1, #keys do
+  if is_freed(held[i], argv[i]) then ours[#ours + 1], replies[i] = keys[i], 1 else replies[i] = 0 end
 end
 if #ours > 0 then redis.call('DEL', unpack(ours)) end
 return replies

@@ -35,7 +35,7 @@ use crate::value::Value;
 
 pub(crate) use look::pushed_keys;
 use queue::watched_key;
-pub(crate) use together::{command as together, sharing, untracked};
+pub(crate) use together::{answers, command as together, sharing, untracked};
 
 /// How a command asks, which decides what its reply means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

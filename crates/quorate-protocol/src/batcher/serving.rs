@@ -277,15 +277,8 @@ impl<'a, D: Dial> Serving<'a, D> {
                 self.handle(call, form, answer, now)?;
                 continue;
             }
-            let count = 1 + others.len();
-            let answers = match answer {
-                Ok(Value::List(replies)) if replies.len() == count => {
-                    replies.into_iter().map(Ok).collect()
-                }
-                Ok(Value::Error(_)) | Err(_) => vec![answer; count],
-                // It answers none of them.
-                Ok(_) => vec![Ok(Value::List(Vec::new())); count],
-            };
+            let calls = std::iter::once(&call).chain(&others);
+            let answers = operation::answers(calls.map(Call::operation), answer);
             for (call, answer) in std::iter::once(call).chain(others).zip(answers) {
                 self.handle(call, Form::Together, answer, now)?;
             }

@@ -6,13 +6,16 @@
 
 use std::mem::discriminant;
 
+use quorate_core::BackendError;
 use quorate_core::backend::Operation;
 
 use crate::command::Command;
 use crate::features::Features;
 use crate::script::{By, Keys as _, Script, script};
+use crate::value::Value;
 
-/// As `RELEASE` for each claim. `ARGV` of each: token, number of keys. Returns a list.
+/// As `RELEASE` for the keys of each claim. `ARGV`: the token of each key. Returns a list with a
+/// reply for each key.
 pub(super) static RELEASE: Script = script!("is_freed", "release_many");
 
 /// As `EXTEND` for each claim, but nil for one of another type. `ARGV` of each: token, number of
@@ -52,7 +55,32 @@ pub(crate) fn command<'a, C: Command>(
     let command = script.run::<C>(by, keys);
     let command = claims.clone().fold(command, |command, claim| command.keys(claim.keys()));
     claims.fold(command, |command, claim| {
-        let command = command.arg(claim.token().as_bytes()).number(claim.keys().len() as u64);
-        if extends { command.number(claim.ttl().as_millis()) } else { command }
+        let (token, count) = (claim.token().as_bytes(), claim.keys().len());
+        if extends {
+            command.arg(token).number(count as u64).number(claim.ttl().as_millis())
+        } else {
+            (0..count).fold(command, |command, _| command.arg(token))
+        }
     })
+}
+
+/// The answer to each of these operations, of that to their script.
+pub(crate) fn answers<'a>(
+    operations: impl Iterator<Item = &'a Operation> + Clone,
+    answer: Result<Value, BackendError>,
+) -> Vec<Result<Value, BackendError>> {
+    let count = |operation: &Operation| match operation {
+        Operation::Release(claim, _) => claim.keys().len(),
+        _ => 1,
+    };
+    let mut replies = match answer {
+        Ok(Value::List(replies)) if replies.len() == operations.clone().map(count).sum() => {
+            replies.into_iter()
+        }
+        Ok(Value::Error(_)) | Err(_) => return operations.map(|_| answer.clone()).collect(),
+        // It answers none of them.
+        Ok(_) => return operations.map(|_| Ok(Value::List(Vec::new()))).collect(),
+    };
+    let whole = |all, one| if all == Value::Int(1) { one } else { all };
+    operations.map(|one| Ok(replies.by_ref().take(count(one)).fold(Value::Int(1), whole))).collect()
 }

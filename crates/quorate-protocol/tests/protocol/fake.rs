@@ -53,7 +53,7 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// The keys and the token of each claim, if several calls share the script.
+    /// The keys and the token of each claim, or each key of one, if several calls share the script.
     pub(crate) fn claims(&self) -> Option<Vec<(Vec<String>, String)>> {
         claims(&self.parts)
     }
@@ -97,11 +97,13 @@ pub(crate) fn claims(parts: &[String]) -> Option<Vec<(Vec<String>, String)>> {
     let place = SHARED.iter().position(|script| runs(parts, script))?;
     let (keys, arguments) = parts[3..].split_at(parts[2].parse().unwrap());
     let mut keys = keys.iter().cloned();
-    let claims = arguments.chunks([2, 3][place]);
-    let claim = |claim: &[String]| {
-        (keys.by_ref().take(claim[1].parse().unwrap()).collect(), claim[0].clone())
-    };
-    Some(claims.map(claim).collect())
+    let mut claim =
+        |count: usize, token: &String| (keys.by_ref().take(count).collect(), token.clone());
+    Some(match place {
+        // A release has one reply a key.
+        0 => arguments.iter().map(|token| claim(1, token)).collect(),
+        _ => arguments.chunks(3).map(|it| claim(it[1].parse().unwrap(), &it[0])).collect(),
+    })
 }
 
 impl State {
