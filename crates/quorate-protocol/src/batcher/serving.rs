@@ -194,17 +194,18 @@ impl<'a, D: Dial> Serving<'a, D> {
             self.features.must_load |= loads > 0;
             return false;
         }
-        let alone = commands.split_off(front);
-        for (one, command) in sent.iter_mut().zip(alone) {
+        // The last one first: what is sent in front of a script moves the commands behind.
+        for (at, one) in sent.iter_mut().enumerate().rev() {
             if one.others.is_empty() {
-                commands.push(command);
                 continue;
             }
-            let untracked = operation::untracked(one.call.operation(), &self.features);
-            one.is_untracked = untracked.is_some();
-            commands.extend(untracked);
             let calls = std::iter::once(&one.call).chain(&one.others);
-            commands.push(operation::together(calls.map(Call::operation), &self.features));
+            let command = operation::together(calls.map(Call::operation), &self.features);
+            commands[front + at] = command;
+            if let Some(untracked) = operation::untracked(one.call.operation(), &self.features) {
+                commands.insert(front + at, untracked);
+                one.is_untracked = true;
+            }
         }
         if self.in_flight.is_empty() {
             self.active_at = Instant::now();
