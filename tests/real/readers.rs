@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use quorate::LockBackend as _;
 use quorate::backend::{AcquireOptions, CallReply, KeyState, Mode, Operation, Ttl, Vote};
-use quorate::{DetachedLock, LockBackend as _, LockManager, operators::LockState};
-use quorate_tests::wait::{LONG_TTL, until, until_it_says};
+use quorate_tests::wait::{LONG_TTL, until_it_says};
 use quorate_tests::{Nodes, RedisServer, Reply};
 
 use crate::calls::{acquire, asked, claim, extend, key, release};
-use crate::client::{Client, close, close_all, nothing_is_left, on_tokio, unreachable, with_each};
+use crate::client::{Client, close, on_tokio, unreachable, with_each};
 use crate::working::share;
 
 /// The script with which 0.1 acquires several names.
@@ -18,51 +18,6 @@ const ACQUIRE_0_1: &str = "for i = 1, #KEYS do
 end
 for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2]) end
 return 1";
-
-async fn readers(manager: &LockManager) -> usize {
-    manager.inspect("r").await.unwrap().readers().len()
-}
-
-/// The life of a reader: another one beside it, an extension, a record, labels, a revoke.
-#[test]
-fn rw5_readers_hold_together_and_a_lock_alone() {
-    let nodes = &Nodes::start(3);
-    with_each(&Client::WITH_POOL, async |client| {
-        let one = client.builder(nodes).label("web-3").build().unwrap();
-        let other = client.manager(nodes);
-        let first = one.read("r").await.unwrap();
-        let second = other.read(["q", "r"]).auto_renew().await.unwrap();
-        first.extend().await.unwrap();
-        for names in [&["r"][..], &["q", "r"]] {
-            assert!(other.lock(names.to_vec()).no_wait().await.unwrap_err().is_held());
-            assert!(other.lock(names.to_vec()).fenced().no_wait().await.unwrap_err().is_held());
-        }
-        // A quorum may have the readers before the third node does.
-        until_it_says("two readers", async || readers(&other).await == 2).await;
-        let seen = other.inspect("r").await.unwrap();
-        assert_eq!(seen.state(), LockState::Held, "{client:?}");
-        assert!(seen.to_string().starts_with("held by 2 readers (\"web-3\") on "), "{seen}");
-        let record = first.detach().unwrap().encode();
-        second.release().await.unwrap();
-        let adopted = other.adopt(&DetachedLock::decode(&record).unwrap()).await.unwrap();
-        assert!(one.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");
-        adopted.release().await.unwrap();
-        nothing_is_left(nodes).await;
-
-        let guard = one.lock("r").await.unwrap();
-        let refused = other.read("r").no_wait().await.unwrap_err();
-        assert_eq!(refused.held_by(), Some("web-3"), "{client:?}: {refused}");
-        guard.release().await.unwrap();
-        nothing_is_left(nodes).await;
-
-        let reading = one.read("r").await.unwrap();
-        until("each node has a reader", || nodes.iter().all(|node| node.pttl("r") > 0)).await;
-        assert!(other.revoke("r").await.unwrap().is_effective(), "{client:?}");
-        assert!(reading.extend().await.is_err() && !reading.is_valid(), "{client:?}");
-        other.delete("r").await.unwrap();
-        close_all([&one, &other], nodes).await;
-    });
-}
 
 /// Readers of several processes are together, and no writer is beside one.
 #[test]
