@@ -82,14 +82,16 @@ impl Proxy {
 
     /// Starts one on the port of another one that is gone: its address leads to another node then.
     pub fn start_at(port: u16, node_port: u16) -> io::Result<Self> {
+        // Before there is a runtime, which a caller inside another one could not drop.
+        let socket = bind(port)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let context = runtime.enter();
-        let listener = Some(listen_on(port)?);
-        drop(context);
         let mode = watch::Sender::new(Mode::Pass);
-        let relay = Relay { port, node_port, listener, mode, links: Vec::new() };
         let (orders, inbox) = mpsc::unbounded_channel();
-        let relay = thread::spawn(move || runtime.block_on(relay.run(inbox)));
+        let relay = async move {
+            let listener = Some(listen_on(socket));
+            Relay { port, node_port, listener, mode, links: Vec::new() }.run(inbox).await;
+        };
+        let relay = thread::spawn(move || runtime.block_on(relay));
         Ok(Self { port, orders: Some(orders), relay: Some(relay) })
     }
 
@@ -183,7 +185,8 @@ impl Relay {
         }
         if mode != Mode::Refuse {
             let port = self.port;
-            self.listener.get_or_insert_with(|| listen_on(port).expect("the port is still free"));
+            let bind = || bind(port).expect("the port is still free");
+            self.listener.get_or_insert_with(|| listen_on(bind()));
         } else if let Some(listener) = self.listener.take() {
             // A process that another thread is just forking has a copy until it execs. A shutdown ends both.
             let _ = shutdown(&listener, Shutdown::Read);
@@ -215,8 +218,12 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     }
 }
 
-fn listen_on(port: u16) -> io::Result<TcpListener> {
+fn bind(port: u16) -> io::Result<Socket> {
     let socket = Socket::bind((Ipv4Addr::LOCALHOST, port))?;
     socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket)
+    Ok(socket)
+}
+
+fn listen_on(socket: Socket) -> TcpListener {
+    TcpListener::from_std(socket).expect("a socket that does not block")
 }
