@@ -97,7 +97,7 @@ impl Cell<'_> {
             drop(guard.release().await);
             self.be_emptied().await;
         }
-        let struck: Vec<_> = self.nodes.iter().map(|(it, fault)| fault.strike(it)).collect();
+        self.nodes.iter().for_each(|(it, fault)| fault.strike(it));
         let locked = within_limit(&self.place, manager.lock(KEY).no_wait()).await;
         match (locked, self.has_quorum()) {
             (Ok(guard), true) => guard.release().await.expect(&self.place),
@@ -106,8 +106,8 @@ impl Cell<'_> {
         }
         // All at once: each restart takes time.
         thread::scope(|scope| {
-            for ((it, fault), struck) in self.nodes.iter().zip(struck) {
-                scope.spawn(|| fault.undo(it, struck));
+            for (it, fault) in &self.nodes {
+                scope.spawn(|| fault.undo(it));
             }
         });
         self.work_again(&manager).await;
@@ -115,7 +115,7 @@ impl Cell<'_> {
         let report = manager.close(LIMIT).await;
         let is_named = |address: String| report.nodes().any(|name: &str| address.ends_with(name));
         for (it, fault) in &self.nodes {
-            let left = it.keys_left();
+            let left = it.node.keys();
             let place = &self.place;
             assert!(left.is_empty() || is_named(fault.address(it)), "{place}: {left:?}, {report}");
             it.node.flushall();
@@ -123,7 +123,7 @@ impl Cell<'_> {
     }
 
     async fn be_emptied(&self) {
-        until(&self.place, || self.nodes.iter().all(|(it, _)| it.keys_left().is_empty())).await;
+        until(&self.place, || self.nodes.iter().all(|(it, _)| it.node.keys().is_empty())).await;
     }
 
     fn manager(&self) -> LockManager {
@@ -176,11 +176,6 @@ impl Cell<'_> {
                 (Effect::Silence, _) if is_silent => named += 1,
                 (Effect::Refusal, Answer::Refused { .. }) => named += 1,
                 (Effect::Error(kind), Answer::Failed(error)) if error.kind() == kind => named += 1,
-                // redis-rs ends a connection on which there is garbage, and fred waits on.
-                (
-                    Effect::Error(BackendErrorKind::Protocol),
-                    Answer::NoReply { .. } | Answer::Failed(_),
-                ) => named += 1,
                 (effect, answer) => panic!("{place}: {effect:?} at {name} is {answer:?}"),
             }
         }
@@ -190,10 +185,6 @@ impl Cell<'_> {
     /// Nothing is left behind, and a node that is healed works again.
     async fn work_again(&self, manager: &LockManager) {
         self.be_emptied().await;
-        let lost = self.nodes.iter().filter(|(_, fault)| !fault.can_be_undone());
-        if lost.count() > self.spare() {
-            return;
-        }
         // An error that only an operator can mend ends a lock at once, and a connection that was refused
         // for it is not made again at once.
         let refused = self.count(REFUSED_LOGIN) + self.count(FORBIDDEN);
