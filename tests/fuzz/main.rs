@@ -1,5 +1,4 @@
-//! Fuzz targets: the replies of a node, and texts that users give. Random orders of events around the pure machines are in
-//! the tests of the core.
+//! Fuzz targets: the replies of a node, and texts that users give. Orders of events are explored in `tests/virtual`.
 //!
 //! In a test run, each target replays its corpus in `__fuzz__`. `cargo xtask fuzz` searches for more.
 

@@ -17,7 +17,7 @@ fn examples_of_the_specification() {
     check(include_str!("examples.txt"), 10);
 }
 
-/// Rule C3.
+/// Rules C3, H6.
 #[test]
 fn an_end_releases_each_node_that_may_have_the_key() {
     check(include_str!("ending.txt"), 15);
