@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
+
+use foldhash::quality::FixedState;
 
 use crate::scope::{Beginning, Scope, Time};
 use crate::step::Next;
@@ -39,24 +40,6 @@ impl fmt::Display for Report {
     }
 }
 
-/// Hashes what is a hash already.
-#[derive(Debug, Default)]
-struct Same(u64);
-
-impl Hasher for Same {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!()
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
-
 /// Where a state was reached from, and where it goes if everything is answered, and if nothing is.
 struct Way {
     from: u64,
@@ -64,7 +47,7 @@ struct Way {
     silent: u64,
 }
 
-type Ways = HashMap<u64, Way, BuildHasherDefault<Same>>;
+type Ways = HashMap<u64, Way, FixedState>;
 
 /// No state.
 const NONE: u64 = 0;
@@ -89,7 +72,7 @@ pub(crate) fn explore(
     let start = Instant::now();
     let mut ways = Ways::default();
     let mut open: VecDeque<(u64, World)> = VecDeque::new();
-    let mut ended = HashSet::with_hasher(BuildHasherDefault::<Same>::default());
+    let mut ended = HashSet::with_hasher(FixedState::default());
     for world in World::initial(scope, start) {
         let hash = world.fingerprint();
         ways.insert(hash, Way { from: NONE, answered: NONE, silent: NONE });
@@ -153,7 +136,7 @@ pub(crate) fn explore(
 /// A state from which no end is reached by the steps that `next` chooses.
 fn never_ends(
     ways: &Ways,
-    ended: &HashSet<u64, BuildHasherDefault<Same>>,
+    ended: &HashSet<u64, FixedState>,
     next: impl Fn(&Way) -> u64,
 ) -> Option<u64> {
     let mut good = ended.clone();

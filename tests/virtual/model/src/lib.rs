@@ -52,7 +52,6 @@
 mod cases;
 mod drive;
 mod explore;
-mod fold;
 mod judge;
 mod place;
 mod scope;
