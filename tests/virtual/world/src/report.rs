@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::history::{Event, What};
 use crate::oracle::{Breach, Violation};
@@ -71,8 +71,6 @@ pub(crate) struct Report {
     class: Class,
     seeds: u64,
     pub(crate) failures: BTreeMap<u64, String>, // Seeds that went wrong, each with what went wrong first.
-    sum: Outcome,
-    took: Duration,
 }
 
 pub(crate) fn sweep(options: &Options) -> Vec<Report> {
@@ -83,17 +81,9 @@ pub(crate) fn sweep(options: &Options) -> Vec<Report> {
     chosen.map(|(class, seeds)| sweep_class(options, class, seeds)).collect()
 }
 
-#[expect(clippy::disallowed_methods, reason = "it tells how long it took")]
 fn sweep_class(options: &Options, class: Class, seeds: u64) -> Report {
-    let start = Instant::now();
     let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
-    let report = Mutex::new(Report {
-        class,
-        seeds: 0,
-        failures: BTreeMap::new(),
-        sum: Outcome::default(),
-        took: Duration::ZERO,
-    });
+    let report = Mutex::new(Report { class, seeds: 0, failures: BTreeMap::new() });
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
@@ -103,9 +93,9 @@ fn sweep_class(options: &Options, class: Class, seeds: u64) -> Report {
                         break;
                     }
                     let seed = options.from + place;
-                    let (outcome, wrong) = run_one(seed, class, options.twice);
+                    let wrong = run_one(seed, class, options.twice);
                     let mut report = lock(&report);
-                    report.add(outcome);
+                    report.seeds += 1;
                     report.failures.extend(wrong.map(|wrong| (seed, wrong)));
                     if report.failures.len() >= ENOUGH {
                         enough.store(true, Ordering::Relaxed);
@@ -114,47 +104,24 @@ fn sweep_class(options: &Options, class: Class, seeds: u64) -> Report {
             });
         }
     });
-    let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    report.took = start.elapsed();
-    report
+    report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Returns how a run went, and what went wrong first.
-fn run_one(seed: u64, class: Class, twice: bool) -> (Outcome, Option<String>) {
+/// What went wrong first in a run.
+fn run_one(seed: u64, class: Class, twice: bool) -> Option<String> {
     let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(seed, class))) else {
-        return (Outcome::default(), Some("a panic".to_owned()));
+        return Some("a panic".to_owned());
     };
     let first = outcome.violations.first().map(Violation::to_string);
     let differs = || run(seed, class).history.digest() != outcome.history.digest();
-    let wrong = first.or_else(|| (twice && differs()).then(|| "two runs of it differ".to_owned()));
-    (outcome, wrong)
-}
-
-impl Report {
-    fn add(&mut self, one: Outcome) {
-        self.seeds += 1;
-        self.sum.simulated += one.simulated;
-        for (kind, count) in one.faults {
-            *self.sum.faults.entry(kind).or_default() += count;
-        }
-    }
+    first.or_else(|| (twice && differs()).then(|| "two runs of it differ".to_owned()))
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { class, seeds, failures, sum, took } = self;
-        let (took, word) = (took.as_secs_f64(), class.word());
-        #[expect(clippy::cast_precision_loss, reason = "for people")]
-        let per_second = *seeds as f64 / took.max(1e-9);
-        let years = sum.simulated.as_secs_f64() / (365.25 * 86_400.0);
-        writeln!(
-            f,
-            "{word}: {seeds} seeds in {took:.1} s ({per_second:.0} a second), {years:.3} simulated years"
-        )?;
-        let faults: Vec<_> =
-            sum.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-        writeln!(f, "faults injected: {}", faults.join(", "))?;
-        writeln!(f, "violations: {}", failures.len())?;
+        let Self { class, seeds, failures } = self;
+        let word = class.word();
+        writeln!(f, "{word}: {seeds} seeds, {} with violations", failures.len())?;
         for (seed, what) in failures {
             writeln!(f, "  seed {seed}: {what}")?;
             writeln!(f, "    replay: cargo xtask sim --replay {seed} --class {word}")?;
