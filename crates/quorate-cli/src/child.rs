@@ -7,7 +7,6 @@ use std::time::Duration;
 use quorate::{Lease, LockGuard};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid};
 use rustix::process::{kill_process, kill_process_group, test_kill_process_group, wait};
-use tokio::signal::unix::{self, SignalKind};
 use tokio::time::sleep;
 
 use crate::args::Run;
@@ -16,9 +15,9 @@ use crate::exit::{Failure, LOST};
 use crate::processes::{self, Process, is_in_front};
 use crate::signals::Signals;
 
-/// How often is looked whether the command, or what is left of it, has ended, beside each end of a
-/// child. A process that began with SIGCHLD blocked hears of none.
-const LOOK: Duration = Duration::from_millis(50);
+/// The signals by which people and supervisors end a command. One that is stopped gets them when it
+/// goes on.
+const ENDS: [Signal; 3] = [Signal::TERM, Signal::HUP, Signal::INT];
 
 /// How long a command on a terminal has for its own answer to TSTP.
 const LEAVE_SCREEN: Duration = Duration::from_millis(100);
@@ -29,15 +28,13 @@ const FENCING_TOKEN: &str = "QUORATE_FENCING_TOKEN";
 #[derive(Debug)]
 pub(crate) struct Running {
     pid: Pid,
-    /// The ends of our children.
-    children: unix::Signal,
     /// The command stays in our group, which can read from the terminal and is signalled by it
     /// (X2).
     is_foreground: bool,
     /// The processes that were there before the command.
     before: Vec<Process>,
     /// The exit code of the command itself, once it has ended.
-    pub(crate) code: Option<u8>,
+    code: Option<u8>,
 }
 
 impl Running {
@@ -50,7 +47,8 @@ impl Running {
     ) -> Result<Self, Failure> {
         // Whatever its standard input is, it may ask on /dev/tty.
         let is_foreground = io::stdin().is_terminal() || is_in_front();
-        signals.begin(is_foreground)?;
+        // Before the first child, whose end would not be heard of.
+        signals.begin(is_foreground);
         let mut command = begin::step();
         match &run.shell {
             Some(text) => command.args(["sh", "-c"]).arg(text),
@@ -65,45 +63,24 @@ impl Running {
         // What it leaves behind becomes our child.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::set_child_subreaper(Some(getpid()));
-        // Before the first child, whose end would not be heard of.
-        let (before, children) = (processes::before(), unix::signal(SignalKind::child())?);
+        let before = processes::before();
         // The machine may have been suspended since.
         if !guard.is_valid() {
             return Err(Failure::new(LOST, "the lock was lost before the command began"));
         }
         let pid = Pid::from_child(&command.spawn()?);
-        Ok(Self { pid, children, is_foreground, before, code: None })
+        Ok(Self { pid, is_foreground, before, code: None })
     }
 
-    /// Waits until the command itself has ended. Called again, waits until no process of it is
-    /// left. Returns whether that is so.
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time.
-    pub(crate) async fn ended(&mut self) -> bool {
-        let had_ended = self.code.is_some();
-        loop {
-            self.bury();
-            let is_over = self.code.is_some() && !self.is_left();
-            if is_over || self.code.is_some() != had_ended {
-                return is_over;
-            }
-            tokio::select! {
-                _ = self.children.recv() => {}
-                () = sleep(LOOK) => {}
-            }
-        }
-    }
-
-    /// Takes the exit code of the command, and buries what it left behind: we are the parent of its
-    /// orphans.
-    fn bury(&mut self) {
+    /// The exit code of the command itself, once it has ended. Buries what it left behind: we are
+    /// the parent of its orphans.
+    pub(crate) fn code(&mut self) -> Option<u8> {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if pid == self.pid {
                 self.code = Some(code_of(status));
             }
         }
+        self.code
     }
 
     /// Signals each process of the command once. A process that is gone needs no signal.
@@ -128,11 +105,13 @@ impl Running {
         };
     }
 
-    /// Tells all of it to stop. A process that is stopped goes on, so that it can, unless the lock
-    /// may be another's.
-    pub(crate) fn terminate(&self, lease: &Lease) {
-        self.signal(Signal::TERM);
-        self.go_on(lease);
+    /// Signals the command as [`signal`](Self::signal) does. One that is stopped goes on, so that
+    /// it can end, unless the lock may be another's.
+    pub(crate) fn forward(&self, signal: Signal, lease: &Lease) {
+        self.signal(signal);
+        if ENDS.contains(&signal) {
+            self.go_on(lease);
+        }
     }
 
     /// Stops this process until CONT, and the command for that time. The command goes on only under
@@ -148,7 +127,7 @@ impl Running {
     }
 
     /// Lets a command that is stopped go on, if the lease is valid.
-    pub(crate) fn go_on(&self, lease: &Lease) {
+    fn go_on(&self, lease: &Lease) {
         if lease.is_valid() {
             self.signal(Signal::CONT);
         }
@@ -159,7 +138,7 @@ impl Running {
     }
 
     /// Whether a process of the command is left.
-    fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         match self.living(false) {
             Some(processes) => !processes.is_empty(),
             None => !self.is_foreground && test_kill_process_group(self.pid).is_ok(),

@@ -4,10 +4,9 @@
 //! |---|---|
 //! | `args` | the command line |
 //! | `run` | a command under a lock |
-//! | `session` | waiting for the lock, and the end of it all |
+//! | `session` | waiting for the lock, warnings, and the end of it all |
 //! | `line` | on a terminal: the holder during a wait |
 //! | `supervise` | the command under its lease |
-//! | `warnings` | nodes and renewals that fail |
 //! | `child` | starts, signals and awaits the command |
 //! | `begin` | the first step of that process |
 //! | `processes` | which processes are of the command |
@@ -43,7 +42,6 @@ mod session;
 mod signals;
 mod supervise;
 mod tips;
-mod warnings;
 
 use std::env;
 use std::process::ExitCode;

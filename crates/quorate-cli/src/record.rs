@@ -22,7 +22,7 @@ pub(crate) async fn lock(common: &Common, lock: &Lock) -> Result<u8, Failure> {
         return Err(Failure::new(UNWRITTEN, text));
     }
     let mut session = Session::open(common, &lock.held)?;
-    let result = print(&mut session, common, lock).await;
+    let result = print(&mut session, lock).await;
     // The slower nodes have the lock as well.
     let _ = session.close(&result).await;
     result
@@ -35,16 +35,16 @@ fn is_discarded() -> io::Result<bool> {
     Ok(output.file_type().is_char_device() && output.rdev() == null.rdev())
 }
 
-async fn print(session: &mut Session, common: &Common, lock: &Lock) -> Result<u8, Failure> {
+async fn print(session: &mut Session, lock: &Lock) -> Result<u8, Failure> {
     let Lock { names, wait, held } = lock;
     let request = session.manager.lock(names);
     let request = if held.fenced { request.fenced() } else { request };
     let guard = session.acquire(request, names, wait.limit()).await?;
-    if held.ttl.is_none() && !common.quiet {
-        say::line(format!("nobody renews this lock: it ends after {:?}. See --ttl", held.ttl()));
+    if held.ttl.is_none() {
+        session.warn(format!("nobody renews this lock: it ends after {:?}. See --ttl", held.ttl()));
     }
-    if io::stdout().is_terminal() && !common.quiet {
-        say::line("the record is a secret: any process that has it can release the lock");
+    if io::stdout().is_terminal() {
+        session.warn("the record is a secret: any process that has it can release the lock");
     }
     let record = guard.detach()?;
     let text = record.encode();

@@ -94,13 +94,13 @@ async fn under_lock(
     let request = request.auto_renew();
     let request = if run.held.fenced { request.fenced() } else { request };
     let wait = run.wait.limit().filter(|_| run.once_per.is_none());
-    if !common.quiet && run.permits.is_none() && !run.read {
-        names.iter().filter(|name| is_held_above(name)).for_each(|name| {
+    if run.permits.is_none() && !run.read {
+        for name in names.iter().filter(|name| is_held_above(name)) {
             let name = say::shown(name);
-            say::line(format!(
+            session.warn(format!(
                 "{name}: the lock of the command that this one runs in (QUORATE_LOCK)"
             ));
-        });
+        }
     }
     let guard = session.acquire(request, names, wait).await?;
     // Of permits it is one.
@@ -112,14 +112,8 @@ async fn under_lock(
         say::line(format!("{names}: acquired, valid for {left:.1?}"));
     }
     let _ = say::settle(say::SETTLE);
-    let Session { signals, warnings, .. } = session;
-    let mut running = Running::start(run, &names.join("\n"), &guard, signals)?;
-    let lease = guard.lease();
-    let ended = tokio::select! {
-        biased;
-        ended = supervise(&mut running, &lease, kill_after, signals) => ended,
-        never = warnings.watch(&lease) => match never {},
-    };
+    let mut running = Running::start(run, &names.join("\n"), &guard, &mut session.signals)?;
+    let ended = supervise(&mut running, &guard.lease(), kill_after, session).await;
     let given_back = match run.once_per.filter(|_| ended == Ok(0)) {
         // Two periods, so that a machine whose clock is a period slow does not run it again.
         Some(period) => guard.keep(2 * period.length()).await.map_err(|error| match error {
@@ -132,12 +126,12 @@ async fn under_lock(
     let code = ended.map_err(|why| Failure::new(LOST, stopped(why)))?;
     match given_back {
         Err(failure) if failure.code == LOST => return Err(failure),
-        Err(unsure) if !common.quiet => {
-            say::line(unsure.text);
+        Err(unsure) => {
+            session.warn(unsure.text);
             // That has named the nodes.
-            warnings.is_quiet = true;
+            session.is_quiet = true;
         }
-        _ => {}
+        Ok(()) => {}
     }
     Ok(code)
 }

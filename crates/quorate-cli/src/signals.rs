@@ -1,9 +1,9 @@
 //! The signals that are forwarded to the command, or that end the wait for the lock.
 
+use std::fs;
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use rustix::process::Signal;
 #[cfg(target_os = "linux")]
@@ -13,11 +13,9 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::exit::Failure;
 use crate::processes::is_in_front;
 
-/// Signals that end no process, cannot be caught, or report a fault of the process itself, and
-/// PIPE, which every Rust program ignores.
-const OTHERS: [Signal; 14] = [
-    Signal::KILL,
-    Signal::STOP,
+/// Signals that end no process or report a fault of the process itself, and PIPE, which every Rust
+/// program ignores. Others of that kind cannot be caught, or tokio refuses to.
+const OTHERS: [Signal; 9] = [
     Signal::TSTP,
     Signal::TTIN,
     Signal::TTOU,
@@ -25,10 +23,7 @@ const OTHERS: [Signal; 14] = [
     Signal::CHILD,
     Signal::URG,
     Signal::WINCH,
-    Signal::ILL,
-    Signal::FPE,
     Signal::BUS,
-    Signal::SEGV,
     Signal::PIPE,
 ];
 
@@ -49,7 +44,8 @@ pub(crate) struct Signals {
     ignored: u64,
     /// The command is in our group: a terminal sends the keys to it, too.
     is_shared: bool,
-    interrupts: Interrupts,
+    /// The last interrupt that was forwarded.
+    interrupted: Option<Instant>,
     streams: Vec<(Signal, unix::Signal)>,
 }
 
@@ -58,31 +54,33 @@ impl Signals {
     ///
     /// A signal that is ignored stays ignored, here and in the command. But a key that a shell has
     /// it ignored for is ignored as a key only: a `kill` is not.
-    pub(crate) fn new() -> io::Result<Self> {
-        let (interrupts, streams) = (Interrupts::default(), Vec::new());
-        let mut signals = Self { ignored: ignored(), is_shared: false, interrupts, streams };
+    pub(crate) fn new() -> Self {
+        let (ignored, streams) = (ignored(), Vec::new());
+        let mut signals = Self { ignored, is_shared: false, interrupted: None, streams };
         let named = (1..32).filter_map(Signal::from_named_raw);
-        signals.catch(named.filter(|signal| !OTHERS.contains(signal)))?;
+        signals.catch(named.filter(|signal| !OTHERS.contains(signal)));
         #[cfg(target_os = "linux")]
-        signals.catch((0..).map_while(Signal::rt))?;
-        Ok(signals)
+        signals.catch((0..).map_while(Signal::rt));
+        signals
     }
 
-    /// Before the command begins: takes over the signals by which a terminal stops a process, too,
-    /// since the command has to stop first. TTOU is for a program in the background that prints,
-    /// which some terminals forbid.
-    pub(crate) fn begin(&mut self, is_shared: bool) -> io::Result<()> {
+    /// Before the command begins: takes over its end, and the signals by which a terminal stops a
+    /// process, since the command has to stop first. TTOU is for a program in the background that
+    /// prints, which some terminals forbid.
+    pub(crate) fn begin(&mut self, is_shared: bool) {
         self.is_shared = is_shared;
-        self.catch([Signal::TSTP, Signal::TTOU])
+        self.catch([Signal::CHILD, Signal::TSTP, Signal::TTOU]);
     }
 
-    fn catch(&mut self, signals: impl IntoIterator<Item = Signal>) -> io::Result<()> {
+    fn catch(&mut self, signals: impl IntoIterator<Item = Signal>) {
         for signal in signals {
-            if !self.is_ignored(signal) || KEYS.contains(&signal) {
-                self.streams.push((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
+            let is_meant = !self.is_ignored(signal) || KEYS.contains(&signal);
+            // If CHILD were ignored, no process would have an exit code.
+            if is_meant || signal == Signal::CHILD {
+                let stream = unix::signal(SignalKind::from_raw(signal.as_raw()));
+                self.streams.extend(stream.map(|stream| (signal, stream)));
             }
         }
-        Ok(())
     }
 
     fn is_ignored(&self, signal: Signal) -> bool {
@@ -106,7 +104,7 @@ impl Signals {
             let is_key = KEYS.contains(&signal) && (self.is_shared || self.is_ignored(signal));
             let meant = match signal {
                 _ if is_key && is_in_front() => None,
-                Signal::INT => self.interrupts.handle(Instant::now()),
+                Signal::INT => meaning(&mut self.interrupted, Instant::now()),
                 signal => Some(signal),
             };
             if let Some(signal) = meant {
@@ -133,22 +131,15 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// The last interrupt that was forwarded.
-#[derive(Debug, Default)]
-struct Interrupts {
-    forwarded: Option<Instant>,
-}
-
-impl Interrupts {
-    /// The signal that an interrupt of now means; `None` for a repeated one.
-    fn handle(&mut self, now: Instant) -> Option<Signal> {
-        match self.forwarded.map(|at| now.duration_since(at)) {
-            Some(since) if since < SAME_KEY => None,
-            Some(since) if since < AGAIN => Some(Signal::KILL),
-            _ => {
-                self.forwarded = Some(now);
-                Some(Signal::INT)
-            }
+/// The signal that an interrupt of now means, behind the last one that was `forwarded`; `None` for
+/// a repeated one.
+fn meaning(forwarded: &mut Option<Instant>, now: Instant) -> Option<Signal> {
+    match forwarded.map(|at| now.duration_since(at)) {
+        Some(since) if since < SAME_KEY => None,
+        Some(since) if since < AGAIN => Some(Signal::KILL),
+        _ => {
+            *forwarded = Some(now);
+            Some(Signal::INT)
         }
     }
 }
@@ -170,10 +161,10 @@ mod tests {
             &[(0, FORWARDED), (1_999, KILLS)],
             &[(0, FORWARDED), (2_000, FORWARDED), (2_100, REPEATED), (2_200, KILLS)],
         ] {
-            let mut interrupts = Interrupts::default();
-            for (at, meaning) in rows {
+            let mut forwarded = None;
+            for (at, meant) in rows {
                 let now = start + Duration::from_millis(*at);
-                assert_eq!(interrupts.handle(now), *meaning, "at {at} of {rows:?}");
+                assert_eq!(meaning(&mut forwarded, now), *meant, "at {at} of {rows:?}");
             }
         }
     }
