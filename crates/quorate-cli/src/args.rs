@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::env;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -315,19 +316,11 @@ pub(crate) struct Run {
 
 /// What a command runs once per.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Period {
-    /// As the library has it, in UTC.
-    Utc(quorate::Period),
-    /// In the time zone of the process.
-    Local(Calendar),
-}
-
-/// A period of the local calendar.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Calendar {
-    Day,
-    Week,
-    Month,
+pub(crate) struct Period {
+    /// A local day is one of 24 h.
+    pub(crate) of: quorate::Period,
+    /// In the time zone of the process, not in UTC.
+    pub(crate) is_local: bool,
 }
 
 /// The exit code for what runs, and the one for what is done.
@@ -339,20 +332,17 @@ fn held_codes(text: &str) -> Result<(u8, Option<u8>), String> {
     }
 }
 
-fn period(text: &str) -> Result<Period, String> {
-    let period = match text {
-        "local-day" => Period::Local(Calendar::Day),
-        "local-week" => Period::Local(Calendar::Week),
-        "local-month" => Period::Local(Calendar::Month),
-        "1w" | "1week" => Period::Utc(quorate::Period::Week),
-        "1M" | "1month" => Period::Utc(quorate::Period::Month),
-        text => match parse_duration(text) {
-            Ok(time) if SHORTEST <= time && time <= LONGEST => Period::Utc(time.into()),
-            Ok(_) => return Err(PERIODS.to_owned()),
-            Err(error) => return Err(format!("{error}. {PERIODS}")),
-        },
+/// A period, as `--once-per` names it.
+pub(crate) fn period(text: &str) -> Result<Period, String> {
+    let (of, is_local) = match text {
+        "local-day" => (quorate::Period::Every(LONGEST), true),
+        "local-week" => (quorate::Period::Week, true),
+        "local-month" => (quorate::Period::Month, true),
+        "1w" | "1week" => (quorate::Period::Week, false),
+        "1M" | "1month" => (quorate::Period::Month, false),
+        text => (within(text, SHORTEST..=LONGEST, PERIODS)?.into(), false),
     };
-    Ok(period)
+    Ok(Period { of, is_local })
 }
 
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -366,9 +356,17 @@ const PERIODS: &str = "A period is a duration from 1s to 1day, counted from 1970
 /// How long a connect may take.
 fn connect_timeout(text: &str) -> Result<Duration, String> {
     let bounds = Duration::from_millis(50)..=Duration::from_secs(60);
-    let timeout = parse_duration(text).map_err(|error| error.to_string())?;
-    match bounds.contains(&timeout) {
-        true => Ok(timeout),
-        false => Err("a connect may take from 50ms to 1m".to_owned()),
+    within(text, bounds, "A connect may take from 50ms to 1m")
+}
+
+fn within(
+    text: &str,
+    bounds: RangeInclusive<Duration>,
+    there_is: &str,
+) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Ok(time) if bounds.contains(&time) => Ok(time),
+        Ok(_) => Err(there_is.to_owned()),
+        Err(error) => Err(format!("{error}. {there_is}")),
     }
 }

@@ -9,7 +9,7 @@ use quorate::{
 };
 use serde_json::{Value, json};
 
-use crate::args::{Calendar, Common, Inspect, Period, Under};
+use crate::args::{Common, Inspect, Under, period};
 use crate::exit::{Failure, NO_QUORUM, PERMANENT};
 use crate::names::{Name, names, of_period, permits_of};
 use crate::nodes::manager;
@@ -18,18 +18,11 @@ use crate::say;
 /// How many permits are looked at, where their number is not given.
 const PERMITS: u16 = 64;
 
-/// The lengths of periods that are looked at, where none is given: so many of each unit, in
-/// seconds.
-const LENGTHS: [(u64, u64); 3] = [(59, 1), (59, 60), (24, 60 * 60)];
+/// The lengths of periods that are looked at, where none is given: so many of each unit.
+const LENGTHS: [(u16, &str); 3] = [(59, "s"), (59, "m"), (24, "h")];
 
 /// Those of the calendar that are looked at then.
-const CALENDAR: [Period; 5] = [
-    Period::Utc(quorate::Period::Week),
-    Period::Utc(quorate::Period::Month),
-    Period::Local(Calendar::Day),
-    Period::Local(Calendar::Week),
-    Period::Local(Calendar::Month),
-];
+const CALENDAR: [&str; 5] = ["1week", "1month", "local-day", "local-week", "local-month"];
 
 /// The year 10,000, which has no text.
 const LAST: Duration = Duration::from_secs(253_402_300_800);
@@ -121,14 +114,12 @@ pub(crate) async fn find(
     let is_meant = |one: &&Seen| !is_said && one.found.state() == LockState::Free;
     for Seen { name: Name { text, .. }, .. } in seen.iter().filter(is_meant) {
         names.extend(permits_of(text, PERMITS));
-        for (count, unit) in LENGTHS {
-            for number in 1..=count {
-                let length = Duration::from_secs(number * unit);
-                names.push(of_period(text, Period::Utc(length.into()))?);
-            }
-        }
+        let lengths = LENGTHS
+            .into_iter()
+            .flat_map(|(most, unit)| (1..=most).map(move |count| format!("{count}{unit}")));
+        let periods = lengths.chain(CALENDAR.map(str::to_owned)).flat_map(|one| period(&one));
         // Where the zone is not known there are no local ones.
-        names.extend(CALENDAR.into_iter().flat_map(|period| of_period(text, period)));
+        names.extend(periods.flat_map(|period| of_period(text, period)));
     }
     let mut others = look(manager, names).await?;
     others.retain(|one| one.found.state() != LockState::Free);

@@ -5,9 +5,10 @@ use std::env;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use tz::{DateTime, TimeZone};
+use humantime::format_rfc3339_seconds;
+use tz::TimeZone;
 
-use crate::args::{Calendar, Period};
+use crate::args::Period;
 use crate::exit::Failure;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -43,67 +44,46 @@ pub(crate) fn permits_of(name: &str, count: u16) -> impl Iterator<Item = Name> {
 /// As [`LockManager::once_per`](quorate::LockManager::once_per) has it, or with a date: two kinds
 /// of period never share a name.
 pub(crate) fn of_period(name: &str, period: Period) -> Result<Name, Failure> {
+    let zone = if period.is_local { zone()? } else { TimeZone::utc() };
     let now = UNIX_EPOCH.elapsed().map_err(Failure::usage)?;
-    let (period, ends) = match period {
-        Period::Utc(period) => name_and_end(now, |time| Ok(period.name_at(time)))?,
-        Period::Local(calendar) => {
-            let zone = zone()?;
-            name_and_end(now, |time| calendar.name_at(time, &zone))?
-        }
-    };
+    let (period, ends) = period.name_and_end(now, &zone)?;
     Ok(Name { text: format!("{name}@{period}"), ends: Some(ends) })
 }
 
-/// The name of the period of now, and its end: the first second of another name.
-fn name_and_end(
-    now: Duration,
-    name_at: impl Fn(Duration) -> Result<String, Failure>,
-) -> Result<(String, Duration), Failure> {
-    let (name, mut last) = (name_at(now)?, now.as_secs());
-    let mut next = last + Calendar::Month.length().as_secs();
-    while next - last > 1 {
-        let between = last.midpoint(next);
-        match name_at(Duration::from_secs(between))? == name {
-            true => last = between,
-            false => next = between,
+impl Period {
+    /// The name of the period of now, and its end: the first second of another name.
+    fn name_and_end(self, now: Duration, zone: &TimeZone) -> Result<(String, Duration), Failure> {
+        let (name, mut last) = (self.name_at(now, zone)?, now.as_secs());
+        let mut next = last + (quorate::Period::Month.length() + HOUR).as_secs();
+        while next - last > 1 {
+            let between = last.midpoint(next);
+            match self.name_at(Duration::from_secs(between), zone)? == name {
+                true => last = between,
+                false => next = between,
+            }
         }
+        Ok((name, Duration::from_secs(next)))
     }
-    Ok((name, Duration::from_secs(next)))
-}
 
-impl Calendar {
     /// What stands behind the `@`, at this time since 1970.
     fn name_at(self, time: Duration, zone: &TimeZone) -> Result<String, Failure> {
-        let time = DateTime::from_timespec(time.as_secs().cast_signed(), 0, zone.as_ref());
-        let time = time.map_err(Failure::usage)?;
+        let unix = time.as_secs().cast_signed();
+        let offset = zone.find_local_time_type(unix).map_err(Failure::usage)?.ut_offset();
         // As if the local time were that of UTC.
-        let local = time.unix_time() + i64::from(time.local_time_type().ut_offset());
-        let local = Duration::from_secs(u64::try_from(local).map_err(Failure::usage)?);
-        let of = |period: quorate::Period| period.name_at(local).trim_end_matches('Z').to_owned();
-        Ok(match self {
-            Self::Day => format!("{:04}-{:02}-{:02}", time.year(), time.month(), time.month_day()),
-            Self::Week => of(quorate::Period::Week),
-            Self::Month => of(quorate::Period::Month),
+        let local = u64::try_from(unix + i64::from(offset)).map_err(Failure::usage)?;
+        let local = Duration::from_secs(local);
+        Ok(match (self.of, self.is_local) {
+            (period, false) => period.name_at(time),
+            (quorate::Period::Every(_), true) => {
+                format_rfc3339_seconds(UNIX_EPOCH + local).to_string().chars().take(10).collect()
+            }
+            (period, true) => period.name_at(local).trim_end_matches('Z').to_owned(),
         })
     }
 
     /// The longest time from its begin to its end: summer time may end.
-    fn length(self) -> Duration {
-        HOUR + match self {
-            Self::Day => 24 * HOUR,
-            Self::Week => quorate::Period::Week.length(),
-            Self::Month => quorate::Period::Month.length(),
-        }
-    }
-}
-
-impl Period {
-    /// The longest time from its begin to its end.
     pub(crate) fn length(self) -> Duration {
-        match self {
-            Self::Utc(period) => period.length(),
-            Self::Local(calendar) => calendar.length(),
-        }
+        if self.is_local { self.of.length() + HOUR } else { self.of.length() }
     }
 }
 
@@ -121,19 +101,28 @@ fn zone() -> Result<TimeZone, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use quorate::Period::{Every, Month, Week};
+
     use super::*;
 
     const HOURS: u64 = 60 * 60;
 
+    const DAY: quorate::Period = Every(Duration::from_secs(24 * HOURS));
+
+    const fn local(of: quorate::Period) -> Period {
+        Period { of, is_local: true }
+    }
+
     /// The names and the hours of each such period from midnight of Thursday 2026-01-01 on, in a
     /// zone with summer time.
-    fn names_of(calendar: Calendar) -> Vec<(String, u64)> {
+    fn names_of(of: quorate::Period) -> Vec<(String, u64)> {
         let zone = TimeZone::from_posix_tz("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let period = local(of);
         let mut all: Vec<(String, u64)> = Vec::new();
         let begin = 1_767_222_000;
         for hour in 0..365 * 24 {
             let time = Duration::from_secs(begin + hour * HOURS);
-            let name = calendar.name_at(time, &zone).unwrap();
+            let name = period.name_at(time, &zone).unwrap();
             match all.last_mut() {
                 Some((last, hours)) if *last == name => *hours += 1,
                 _ => all.push((name, 1)),
@@ -148,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_local_day_has_one_name_and_lasts_until_midnight() {
-        let days = names_of(Calendar::Day);
+        let days = names_of(DAY);
         assert_eq!((&*days[0].0, &*days[364].0, days.len()), ("2026-01-01", "2026-12-31", 365));
         for (day, hours) in &days {
             let expected = match &**day {
@@ -162,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_local_week_begins_on_monday_and_a_local_month_on_the_first() {
-        let weeks = names_of(Calendar::Week);
+        let weeks = names_of(Week);
         assert_eq!((&weeks[0], weeks.len()), (&(week(1), 4 * 24), 53));
         for ((name, hours), number) in weeks[1..52].iter().zip(2..) {
             let expected = match number {
@@ -172,7 +161,7 @@ mod tests {
             };
             assert_eq!((name, *hours), (&week(number), expected));
         }
-        let months = names_of(Calendar::Month);
+        let months = names_of(Month);
         let days = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
         for ((month, hours), (number, days)) in months.iter().zip((1..).zip(days)) {
             let expected = days * 24 - u64::from(number == 3) + u64::from(number == 10);
@@ -183,9 +172,9 @@ mod tests {
 
     #[test]
     fn the_mark_of_a_local_period_outlives_the_next_one() {
-        for calendar in [Calendar::Day, Calendar::Week, Calendar::Month] {
-            let mark = 2 * calendar.length().as_secs();
-            let names = names_of(calendar);
+        for of in [DAY, Week, Month] {
+            let mark = 2 * local(of).length().as_secs();
+            let names = names_of(of);
             assert!(names.windows(2).all(|two| (two[0].1 + two[1].1) * HOURS <= mark));
         }
     }
@@ -195,21 +184,22 @@ mod tests {
         // Each from Sunday 2026-11-29 12:34:56 on: until midnight, so that the week ends with the
         // day.
         let now = Duration::from_secs(1_795_955_696);
-        for (period, name, ends) in [
-            (quorate::Period::Every(HOUR), "498876", 1_795_957_200),
-            (quorate::Period::Week, "2026-W48Z", 1_795_996_800),
-            (quorate::Period::Month, "2026-11Z", 1_796_083_200),
+        for (of, name, ends) in [
+            (Every(HOUR), "498876", 1_795_957_200),
+            (Week, "2026-W48Z", 1_795_996_800),
+            (Month, "2026-11Z", 1_796_083_200),
         ] {
-            let found = name_and_end(now, |time| Ok(period.name_at(time))).unwrap();
+            let period = Period { of, is_local: false };
+            let found = period.name_and_end(now, &TimeZone::utc()).unwrap();
             assert_eq!(found, (name.to_owned(), Duration::from_secs(ends)));
         }
         let zone = TimeZone::from_posix_tz("CET-1").unwrap();
-        for (calendar, name, ends) in [
-            (Calendar::Day, "2026-11-29".to_owned(), 1_795_993_200),
-            (Calendar::Week, week(48), 1_795_993_200),
-            (Calendar::Month, "2026-11".to_owned(), 1_796_079_600),
+        for (of, name, ends) in [
+            (DAY, "2026-11-29".to_owned(), 1_795_993_200),
+            (Week, week(48), 1_795_993_200),
+            (Month, "2026-11".to_owned(), 1_796_079_600),
         ] {
-            let found = name_and_end(now, |time| calendar.name_at(time, &zone)).unwrap();
+            let found = local(of).name_and_end(now, &zone).unwrap();
             assert_eq!(found, (name, Duration::from_secs(ends)));
         }
     }
