@@ -11,12 +11,8 @@ use humantime::parse_duration;
 
 /// Locks over a quorum of independent Redis or Valkey nodes.
 #[derive(Debug, Parser)]
-#[command(
-    name = "quorate",
-    version,
-    after_help = CODES,
-    after_long_help = include_str!("help/quorate.txt")
-)]
+#[command(name = "quorate", version, after_help = include_str!("help/codes.txt"))]
+#[command(after_long_help = include_str!("help/quorate.txt"))]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -38,14 +34,6 @@ impl Cli {
         Ok(cli)
     }
 }
-
-/// The end of the help.
-const CODES: &str = "\
-Exit codes: that of the command, or 128 + n if signal n ended it; 64 bad usage; 69 no quorum of \
-the nodes can be reached; 70 `nodes` found a problem; 71 too few file descriptors or processes; 74 \
-a report cannot be written; 75 held by another until the wait ended; 78 a permanent error, such as \
-a wrong address or password; 79 the lock was lost and \
-the command stopped; 126 the command cannot be run; 127 it is not there.";
 
 /// What all subcommands take.
 #[derive(Args, Clone, Debug)]
@@ -73,14 +61,8 @@ pub(crate) struct Common {
     pub(crate) wants_tls: bool,
     /// How long a connect to a node may take, from 50ms to 1m. For nodes that are far away: it
     /// takes four round trips, with TLS five
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "1s",
-        global = true,
-        env = "QUORATE_CONNECT_TIMEOUT",
-        value_parser = connect_timeout
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = connect_timeout)]
+    #[arg(global = true, env = "QUORATE_CONNECT_TIMEOUT")]
     pub(crate) connect_timeout: Duration,
     /// How long one call to a node may take, up to half of the validity of a lock. Default: a tenth
     /// of the ttl, at most 500ms
@@ -283,24 +265,14 @@ pub(crate) struct Run {
     pub(crate) read: bool,
     /// Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a
     /// time
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = value_parser!(u16).range(1..),
-        conflicts_with = "once_per",
-        help_heading = "Holding"
-    )]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..))]
+    #[arg(conflicts_with = "once_per", help_heading = "Holding")]
     pub(crate) permits: Option<u16>,
     /// Run the command once per period, on one of all machines: a duration from 1s to 1day, 1week
     /// or 1month in UTC; local-day, local-week or local-month. Waits for no holder, as --no-wait
     /// --skip
-    #[arg(
-        long,
-        value_name = "PERIOD",
-        value_parser = period,
-        conflicts_with_all = ["wait", "fenced"],
-        help_heading = "Holding"
-    )]
+    #[arg(long, value_name = "PERIOD", value_parser = period)]
+    #[arg(conflicts_with_all = ["wait", "fenced"], help_heading = "Holding")]
     pub(crate) once_per: Option<Period>,
     /// With --once-per: run the command once more, if this period is done. While it runs elsewhere,
     /// the exit code is 75
