@@ -26,16 +26,14 @@ pub(crate) fn open(
 ) -> Result<LockManager, Failure> {
     let label = label.map_or_else(own_label, str::to_owned);
     let prefix = common.prefix.clone().unwrap_or_default();
-    let builder = LockManager::builder(nodes(common)?).ttl(ttl).label(label).key_prefix(prefix);
-    let builder = match common.node_timeout {
-        Some(timeout) => builder.node_timeout(*timeout),
-        None => builder,
-    };
-    let built = match guard(common) {
-        Some(guard) => builder.restart_guard(guard).build(),
-        None => builder.build(),
-    };
-    built.map_err(|error| match error {
+    let mut builder = LockManager::builder(nodes(common)?).ttl(ttl).label(label).key_prefix(prefix);
+    if let Some(timeout) = common.node_timeout {
+        builder = builder.node_timeout(*timeout);
+    }
+    if let Some(guard) = guard(common) {
+        builder = builder.restart_guard(guard);
+    }
+    builder.build().map_err(|error| match error {
         BuildError::DuplicateNode { .. } => {
             let tip = "a name that stands for several servers is one node: \
                        give each server by a name of its own";
@@ -58,11 +56,16 @@ fn guard(common: &Common) -> Option<RestartGuard> {
 
 /// A node for each address.
 fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
-    warn(common);
-    let certificates = certificates(common)?;
+    if common.nodes.iter().any(|address| has_password(address)) && !common.quiet {
+        say::line(
+            "a password in --nodes can be seen by every user of this machine: \
+             use QUORATE_NODES or --nodes-file",
+        );
+    }
+    let (given, certificates) = (common.clone(), certificates(common)?);
     let builder = quorate::redis::builder().connect_timeout(common.connect_timeout);
-    let (builder, given) = (builder.tls(certificates), common.clone());
-    let builder = builder.when_refused(move |name| ready(read_again(&given, &name)));
+    let builder =
+        builder.tls(certificates).when_refused(move |name| ready(read_again(&given, &name)));
     let builder = match &common.group {
         Some(group) if common.is_new_group => builder.new_group(group),
         Some(group) => builder.group(group),
@@ -81,12 +84,11 @@ fn nodes(common: &Common) -> Result<Vec<RedisNode>, Failure> {
         has_tls |= scheme.starts_with("rediss") || scheme.starts_with("valkeys");
     }
     // A variable may stand for other nodes as well.
-    match common.wants_tls && !has_tls {
-        true => Err(Failure::usage(
-            "--tls-ca, --tls-cert and --tls-key need an address with TLS: rediss://",
-        )),
-        false => Ok(nodes),
+    if common.wants_tls && !has_tls {
+        let text = "--tls-ca, --tls-cert and --tls-key need an address with TLS: rediss://";
+        return Err(Failure::usage(text));
     }
+    Ok(nodes)
 }
 
 /// The node of this name, as the files say by now, of addresses and of certificates: they may have
@@ -103,16 +105,6 @@ fn read_again(common: &Common, name: &str) -> Option<RedisDial> {
     let mut dials = addresses.filter_map(|(_, address)| address.as_str().into_dial().ok());
     let dial = dials.find(|dial| dial.node_name() == name)?;
     dial.with_certificates(&certificates(common).ok()?).ok()
-}
-
-/// Warns of a password that all users of the machine can see.
-fn warn(common: &Common) {
-    if common.nodes.iter().any(|address| has_password(address)) && !common.quiet {
-        say::line(
-            "a password in --nodes can be seen by every user of this machine: \
-             use QUORATE_NODES or --nodes-file",
-        );
-    }
 }
 
 /// The addresses of the nodes, each behind its place: of the options, of the file, or of the
@@ -134,13 +126,11 @@ fn addresses(common: &Common) -> Result<Vec<(String, String)>, Failure> {
         let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
         addresses.extend(words.map(|word| (format!("{place}:{}: ", at + 1), word.to_owned())));
     }
-    match (addresses.is_empty(), &common.nodes_file) {
-        (false, _) => Ok(addresses),
-        (true, Some(_)) => Err(Failure::usage(format!("{place}: no nodes"))),
-        (true, None) => {
-            Err(Failure::usage("no nodes: give --nodes, --nodes-file or QUORATE_NODES"))
-        }
+    if addresses.is_empty() {
+        let text = format!("{place}: no nodes: give --nodes, --nodes-file or {variable}");
+        return Err(Failure::usage(text));
     }
+    Ok(addresses)
 }
 
 /// The certificates for TLS: without options, those of the system.
