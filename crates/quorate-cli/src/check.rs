@@ -42,51 +42,39 @@ pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure>
             "nodes": check.nodes().iter().map(json_of).collect::<Vec<_>>(),
         }))?,
         false if common.verbose => say::report(&check)?,
-        false => lines(&check).into_iter().try_for_each(say::report)?,
+        false => {
+            let mut lines: Vec<_> = check.nodes().iter().map(line).collect();
+            lines.sort_by_key(|(worth, _)| *worth);
+            lines.into_iter().try_for_each(|(_, line)| say::report(line))?;
+        }
     }
-    match wait.filter(|_| passes(&check)) {
-        Some(wait) => Err(Failure::new(
-            code_of(&check),
-            format!("the wait of {wait:?} has ended, and a problem is left that passes by itself"),
-        )),
-        None => Ok(code_of(&check)),
-    }
-}
-
-fn code_of(check: &Check) -> u8 {
-    match check.problems().count() {
+    let code = match check.problems().count() {
         0 => 0,
         _ if check.has_one_server_twice() => PERMANENT,
         _ if check.can_lock() => PROBLEM,
         _ => NO_QUORUM,
-    }
-}
-
-/// A line for each node, the worst node first: what its vote is worth, and why.
-fn lines(check: &Check) -> Vec<String> {
-    let mut nodes: Vec<_> = check.nodes().iter().map(|node| (worth(node), node)).collect();
-    nodes.sort_by_key(|(worth, _)| *worth);
-    let line = |((_, worth), node): ((u8, &str), &NodeReport)| {
-        let worst = node.problems.iter().min_by_key(|problem| !problem.prevents_votes());
-        let why = worst.map_or_else(|| what_it_is(node), ToString::to_string);
-        let more = match node.problems.len() {
-            0 | 1 => String::new(),
-            count => format!(" (+{})", count - 1),
-        };
-        let width = say::WIDTH - more.len();
-        let line = say::short(format!("{worth:<9}{}: {why}", node.name), width);
-        format!("{line}{more}")
     };
-    nodes.into_iter().map(line).collect()
+    let Some(wait) = wait.filter(|_| passes(&check)) else { return Ok(code) };
+    let text = "has ended, and a problem is left that passes by itself";
+    Err(Failure::new(code, format!("the wait of {wait:?} {text}")))
 }
 
-/// What the vote of a node is worth, and its place: the worst first.
-fn worth(node: &NodeReport) -> (u8, &'static str) {
-    match &*node.problems {
-        [] => (2, "ok"),
-        problems if problems.iter().any(Problem::prevents_votes) => (0, "no vote"),
-        _ => (1, "problem"),
-    }
+/// The line of a node: what its vote is worth, and why; and its place, the worst first.
+fn line(node: &NodeReport) -> (u8, String) {
+    let worst = node.problems.iter().min_by_key(|problem| !problem.prevents_votes());
+    let (place, worth) = match worst {
+        Some(problem) if problem.prevents_votes() => (0, "no vote"),
+        Some(_) => (1, "problem"),
+        None => (2, "ok"),
+    };
+    let why = worst.map_or_else(|| what_it_is(node), ToString::to_string);
+    let more = match node.problems.len() {
+        0 | 1 => String::new(),
+        count => format!(" (+{})", count - 1),
+    };
+    let width = say::WIDTH - more.len();
+    let line = say::short(format!("{worth:<9}{}: {why}", node.name), width);
+    (place, format!("{line}{more}"))
 }
 
 /// The server of a node that is well, and the time that it takes.
