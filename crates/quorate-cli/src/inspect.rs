@@ -3,10 +3,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use quorate::BackendErrorKind::WrongType;
-use quorate::{
-    LockManager,
-    operators::{Inspection, KeyState, LockState, NodeView},
-};
+use quorate::LockManager;
+use quorate::backend::Holder;
+use quorate::operators::{Inspection, KeyState, LockState, NodeView};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Inspect, Under, period};
@@ -46,18 +45,21 @@ pub(crate) fn unclear(found: &Inspection) -> u8 {
 /// Shows who holds locks, and returns the exit code: that of the names given, or 69 or 78 if any
 /// name is unclear.
 pub(crate) async fn inspect(common: &Common, inspect: &Inspect) -> Result<u8, Failure> {
-    let (seen, others) = find(&manager(common)?, &inspect.names, &inspect.under).await?;
-    let codes = seen.iter().chain(&others).map(|one| match one.found.state() {
+    let (mut all, others) = find(&manager(common)?, &inspect.names, &inspect.under).await?;
+    all.extend(others);
+    let codes = all.iter().map(|one| match one.found.state() {
         LockState::Held => 0,
         LockState::Free => 1,
         LockState::Unclear => unclear(&one.found),
     });
     let code = codes.max().unwrap_or_default();
-    let mut all = seen.iter().chain(&others);
-    match inspect.json {
-        true => say::json(&json!({ "locks": all.map(json_of).collect::<Vec<_>>() }))?,
-        false if common.verbose => all.try_for_each(|one| say::report(one.line()))?,
-        false => all.try_for_each(|one| say::report(say::short(one.line(), say::WIDTH)))?,
+    if inspect.json {
+        say::json(&json!({ "locks": all.iter().map(json_of).collect::<Vec<_>>() }))?;
+        return Ok(code);
+    }
+    for one in &all {
+        let width = if common.verbose { usize::MAX } else { say::WIDTH };
+        say::report(say::short(one.line(), width))?;
     }
     Ok(code)
 }
@@ -146,15 +148,14 @@ async fn look(manager: &LockManager, names: Vec<Name>) -> Result<Vec<Seen>, Fail
 fn json_of(seen: &Seen) -> Value {
     let (Seen { name, found }, [until, began, ended]) = (seen, seen.done());
     let millis = |time: Option<Duration>| time.map(|time| time.as_millis());
-    let nodes = found.nodes().iter().map(|node| {
-        let (state, left, error) = match &node.state {
-            KeyState::Free => ("free", None, None),
-            KeyState::Held { time_left, .. } => ("held", *time_left, None),
-            KeyState::Read { readers } => {
-                ("read", readers.iter().map(|one| one.time_left).max(), None)
-            }
-            other => ("unknown", None, Some(other.to_string())),
+    let node_json = |node: &NodeView| {
+        let (state, left) = match &node.state {
+            KeyState::Free => ("free", None),
+            KeyState::Held { time_left, .. } => ("held", *time_left),
+            KeyState::Read { readers } => ("read", readers.iter().map(|one| one.time_left).max()),
+            _ => ("unknown", None),
         };
+        let error = (state == "unknown").then(|| node.state.to_string());
         json!({
             "name": *node.name,
             "state": state,
@@ -162,24 +163,24 @@ fn json_of(seen: &Seen) -> Value {
             "left_ms": millis(left),
             "error": error,
         })
-    });
+    };
     let state = match found.state() {
         LockState::Held if found.is_done() => "done",
         LockState::Held => "held",
         LockState::Free => "free",
         LockState::Unclear => "unclear",
     };
-    let readers = found.readers();
+    let reader_json = |one: &Holder| json!({ "label": one.label() });
     json!({
         "name": name.text,
         "state": state,
         "label": found.label(),
-        "readers": readers.iter().map(|one| json!({ "label": one.label() })).collect::<Vec<_>>(),
+        "readers": found.readers().into_iter().map(reader_json).collect::<Vec<_>>(),
         "left_ms": millis(found.time_left()),
         "held_on": found.nodes_held(),
         "until": until,
         "began": began,
         "ended": ended,
-        "nodes": nodes.collect::<Vec<_>>(),
+        "nodes": found.nodes().iter().map(node_json).collect::<Vec<_>>(),
     })
 }
