@@ -59,12 +59,11 @@ async fn holder(manager: &LockManager, names: &[String]) -> String {
         let Ok(seen) = manager.inspect(name).await else { continue };
         let by =
             seen.label().map_or_else(|| "another client".to_owned(), |label| format!("{label:?}"));
-        let name = say::shown(name);
-        return match (seen.state(), seen.time_left()) {
+        let left = seen.time_left().map(|left| format!(", {left:.1?} left")).unwrap_or_default();
+        return match (seen.state(), say::shown(name)) {
             (LockState::Free, _) => continue,
-            (LockState::Unclear, _) => format!("{name}: no quorum"),
-            (LockState::Held, None) => format!("{name}: held by {by}"),
-            (LockState::Held, Some(left)) => format!("{name}: held by {by}, {left:.1?} left"),
+            (LockState::Unclear, name) => format!("{name}: no quorum"),
+            (LockState::Held, name) => format!("{name}: held by {by}{left}"),
         };
     }
     say::shown(&names.join(" "))

@@ -24,7 +24,7 @@ pub(crate) async fn lock(common: &Common, lock: &Lock) -> Result<u8, Failure> {
     let mut session = Session::open(common, &lock.held)?;
     let result = print(&mut session, lock).await;
     // The slower nodes have the lock as well.
-    let _ = session.close(&result).await;
+    session.close(&result).await;
     result
 }
 

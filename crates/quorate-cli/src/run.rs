@@ -26,11 +26,8 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
     let names = names(&run.names, run.permits, run.once_per)?;
     let names: Vec<String> = names.into_iter().map(|name| name.text).collect();
     let mut session = Session::open(common, &run.held)?;
-    let result = under_lock(&mut session, common, run, &names, kill_after).await;
-    let report = session.close(&result).await;
-    if common.verbose {
-        say::line(report);
-    }
+    let result = under_lock(&mut session, run, &names, kill_after).await;
+    session.close(&result).await;
     let Err(Failure { code: HELD, text, is_done }) = result else { return result };
     let is_skipped = run.skip || (run.once_per.is_some() && !run.again);
     let code = match run.held_codes {
@@ -39,13 +36,12 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<u8, Failure> {
         None if is_skipped => 0,
         None => HELD,
     };
-    if !is_skipped {
-        return Err(Failure::new(code, text));
-    }
-    if common.verbose {
-        say::line(format!("skipped: {text}"));
-    }
-    Ok(code)
+    let text = match is_skipped {
+        false => text,
+        true if common.verbose => format!("skipped: {text}"),
+        true => String::new(),
+    };
+    Err(Failure::new(code, text))
 }
 
 /// How long the command has to stop: at most a third of the validity (X1), in whole milliseconds.
@@ -64,16 +60,8 @@ fn kill_after(run: &Run) -> Result<Duration, Failure> {
     }
 }
 
-/// Whether the command that this one runs in has a lock of this name. Then this one may wait for
-/// its own end.
-fn is_held_above(name: &str) -> bool {
-    let held = env::var("QUORATE_LOCK").unwrap_or_default();
-    held.lines().any(|held| held == name)
-}
-
 async fn under_lock(
     session: &mut Session,
-    common: &Common,
     run: &Run,
     names: &[String],
     kill_after: Duration,
@@ -95,11 +83,11 @@ async fn under_lock(
     let request = if run.held.fenced { request.fenced() } else { request };
     let wait = run.wait.limit().filter(|_| run.once_per.is_none());
     if run.permits.is_none() && !run.read {
-        for name in names.iter().filter(|name| is_held_above(name)) {
-            let name = say::shown(name);
-            session.warn(format!(
-                "{name}: the lock of the command that this one runs in (QUORATE_LOCK)"
-            ));
+        let above = env::var("QUORATE_LOCK").unwrap_or_default();
+        // Then this one may wait for its own end.
+        for name in names.iter().filter(|name| above.lines().any(|held| held == *name)) {
+            let text = "the lock of the command that this one runs in (QUORATE_LOCK)";
+            session.warn(format!("{}: {text}", say::shown(name)));
         }
     }
     let guard = session.acquire(request, names, wait).await?;
@@ -107,10 +95,8 @@ async fn under_lock(
     let is_held =
         |name: &&String| guard.keys().iter().any(|key| key.as_bytes().ends_with(name.as_bytes()));
     let names = names.iter().filter(is_held).cloned().collect::<Vec<_>>();
-    if common.verbose {
-        let (names, left) = (say::shown(&names.join(" ")), guard.remaining());
-        say::line(format!("{names}: acquired, valid for {left:.1?}"));
-    }
+    let (shown, left) = (say::shown(&names.join(" ")), guard.remaining());
+    session.note(format!("{shown}: acquired, valid for {left:.1?}"));
     let _ = say::settle(say::SETTLE);
     let mut running = Running::start(run, &names.join("\n"), &guard, &mut session.signals)?;
     let ended = supervise(&mut running, &guard.lease(), kill_after, session).await;
@@ -125,13 +111,13 @@ async fn under_lock(
     let stopped = |why| format!("the lock was lost, and the command stopped: {why}");
     let code = ended.map_err(|why| Failure::new(LOST, stopped(why)))?;
     match given_back {
-        Err(failure) if failure.code == LOST => return Err(failure),
+        Err(failure) if failure.code == LOST => Err(failure),
         Err(unsure) => {
             session.warn(unsure.text);
             // That has named the nodes.
             session.is_quiet = true;
+            Ok(code)
         }
-        Ok(()) => {}
+        Ok(()) => Ok(code),
     }
-    Ok(code)
 }

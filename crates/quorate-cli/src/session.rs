@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quorate::error::{Answer, Of};
 use quorate::operators::NodeReadiness;
-use quorate::{BackendErrorKind, CloseReport, Lease, LockGuard, LockManager, LockRequest};
+use quorate::{BackendErrorKind, Lease, LockGuard, LockManager, LockRequest};
 use tokio::time::{Instant, sleep};
 
 use crate::args::{Common, Held};
@@ -32,6 +32,7 @@ pub(crate) struct Session {
     pub(crate) signals: Signals,
     /// Prints no warnings.
     pub(crate) is_quiet: bool,
+    is_verbose: bool,
     /// The nodes that fail. Each is named once, and once more if it is another one's server.
     named: BTreeSet<(String, bool)>,
     was_at_risk: bool,
@@ -40,8 +41,9 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn open(common: &Common, held: &Held) -> Result<Self, Failure> {
         let manager = open(common, held.ttl(), held.label.as_deref())?;
-        let (signals, is_quiet) = (Signals::new(), common.quiet);
-        Ok(Self { manager, signals, is_quiet, named: BTreeSet::new(), was_at_risk: false })
+        let (signals, named, was_at_risk) = (Signals::new(), BTreeSet::new(), false);
+        let (is_quiet, is_verbose) = (common.quiet, common.verbose);
+        Ok(Self { manager, signals, is_quiet, is_verbose, named, was_at_risk })
     }
 
     /// Waits for the lock, or for no holder without a `wait`. A signal ends the wait. Then, and
@@ -77,6 +79,13 @@ impl Session {
         }
     }
 
+    /// Prints what happens to the lock, where that is wanted.
+    pub(crate) fn note(&self, text: impl Display) {
+        if self.is_verbose {
+            say::line(text);
+        }
+    }
+
     /// Warns of each node that fails and did not before. Asks no node.
     pub(crate) fn look(&mut self) {
         for node in self.manager.readiness().nodes() {
@@ -105,12 +114,12 @@ impl Session {
     }
 
     /// Waits until the nodes have all messages, and warns of nodes that fail.
-    pub(crate) async fn close(mut self, result: &Result<u8, Failure>) -> CloseReport {
+    pub(crate) async fn close(mut self, result: &Result<u8, Failure>) {
         let report = self.manager.close(CLOSE).await;
         if result.is_ok() {
             self.look();
         }
-        report
+        self.note(report);
     }
 }
 
