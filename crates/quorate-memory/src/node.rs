@@ -73,25 +73,26 @@ pub struct MemoryNode {
     lacks: Capabilities,
 }
 
-/// What a node can do, and what the error says where it cannot.
-const ABILITIES: [(Capabilities, &str); 11] = [
-    (Capabilities::ORDERED, "this node keeps no order"),
-    (Capabilities::FENCING, "this node keeps no fencing numbers"),
-    (Capabilities::GUARD, "this node has no restart guard"),
-    (Capabilities::WATCH, "this node cannot watch keys"),
-    (Capabilities::QUEUE, "this node keeps no wait queue"),
-    (Capabilities::INSPECT, "this node cannot be inspected"),
-    (Capabilities::SERVER_ID, "this node has no server id"),
-    (Capabilities::REVOKE, "this node cannot revoke a lock"),
-    (Capabilities::DESCRIBE, "this node does not describe itself"),
-    (Capabilities::SHARED, "this node keeps no readers"),
-    (Capabilities::PUSH, "this node does not push"),
+/// What a node can do, with its name in the cases of the conformance suite, and what the error says
+/// where it cannot.
+pub(crate) const ABILITIES: [(Capabilities, &str, &str); 11] = [
+    (Capabilities::ORDERED, "ordered", "this node keeps no order"),
+    (Capabilities::FENCING, "fencing", "this node keeps no fencing numbers"),
+    (Capabilities::GUARD, "guard", "this node has no restart guard"),
+    (Capabilities::WATCH, "watch", "this node cannot watch keys"),
+    (Capabilities::QUEUE, "queue", "this node keeps no wait queue"),
+    (Capabilities::INSPECT, "inspect", "this node cannot be inspected"),
+    (Capabilities::SERVER_ID, "server", "this node has no server id"),
+    (Capabilities::REVOKE, "revoke", "this node cannot revoke a lock"),
+    (Capabilities::DESCRIBE, "describe", "this node does not describe itself"),
+    (Capabilities::SHARED, "shared", "this node keeps no readers"),
+    (Capabilities::PUSH, "push", "this node does not push"),
 ];
 
 impl MemoryNode {
     /// A healthy, empty node.
     pub fn new(name: impl Into<String>, runtime: impl Runtime) -> Self {
-        let all = ABILITIES.into_iter().fold(Capabilities::NONE, |all, (one, _)| all | one);
+        let all = ABILITIES.into_iter().fold(Capabilities::NONE, |all, (one, ..)| all | one);
         Self {
             process: Arc::new(Process::new(name.into(), Arc::new(runtime))),
             client: None,

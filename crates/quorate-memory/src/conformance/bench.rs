@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
+use quorate_core::Runtime;
 use quorate_core::backend::{
-    AcquireOptions, Asked, CallReply, CallResult, Capabilities, Claim, Entry, LockBackend,
-    Operation, ReleaseOptions, Ttl, Vote, ask,
+    AcquireOptions, Asked, CallReply, CallResult, Capabilities, Claim, LockBackend, Operation,
+    ReleaseOptions, Ttl, Vote, ask,
 };
 use quorate_core::resource::{Key, Resource, Token};
-use quorate_core::{BackendError, BackendErrorKind, Runtime};
 
 use super::{Failure, Testbed};
 use crate::keys;
@@ -75,19 +75,6 @@ impl Bench<'_> {
         match select(pin!(asked.pushed()), self.testbed.pass(LIMIT)).await {
             Either::Left(_) => Ok(()),
             Either::Right(_) => Err(format!("no notification within {LIMIT:?}")),
-        }
-    }
-
-    /// Begins a watch. Returns whether the key is there.
-    pub(super) async fn watch(
-        &self,
-        key: Key,
-        entry: Option<Entry>,
-    ) -> Result<(bool, Asked), BackendError> {
-        let mut asked = self.begin(&Operation::Watch { key, entry });
-        match (&mut asked).await? {
-            CallReply::Watched(is_held) => Ok((is_held, asked)),
-            seen => Err(BackendError::new(BackendErrorKind::Protocol, format!("{seen:?}"))),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use futures_util::future::{join_all, poll_immediate};
-use quorate_core::backend::{Capabilities, Claim, Vote};
+use quorate_core::backend::{Capabilities, Claim, Operation, Vote};
 use quorate_core::resource::Resource;
 
 use super::bench::{Bench, Checked, claim, granted, is_vote, key, text};
@@ -39,9 +39,11 @@ pub(super) async fn dropped(bench: &Bench<'_>) -> Checked {
         granted("acquire", bench.acquire(&other)).await?;
         let mut watched = None;
         if bench.can(Capabilities::WATCH) {
-            let _ = poll_immediate(pin!(bench.watch(bench.key("b")?, None))).await;
-            drop(bench.watch(bench.key("b")?, None).await.map_err(text)?);
-            watched = Some(bench.watch(bench.key("b")?, None).await.map_err(text)?.1);
+            let watch = Operation::Watch { key: bench.key("b")?, entry: None };
+            let _ = poll_immediate(pin!(bench.begin(&watch))).await;
+            for _ in 0..2 {
+                (&mut *watched.insert(bench.begin(&watch))).await.map_err(text)?;
+            }
         }
         granted("release", bench.release(&other)).await?;
         if let Some(watched) = watched {

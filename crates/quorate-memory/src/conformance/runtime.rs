@@ -8,7 +8,9 @@ use futures_util::future::{Either, select};
 use quorate_core::Runtime;
 use quorate_core::runtime::BoxFuture;
 
+use super::bench::Checked;
 use super::{Failure, ensure};
+
 /// Far longer than a background task needs to be run once.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -25,24 +27,22 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// The future can be dropped at any time. Tasks that it has spawned end by themselves, 10 ms later
 /// at most.
 pub async fn runtime(runtime: &Arc<dyn Runtime>) -> Result<Vec<&'static str>, Failure> {
-    type Case = fn(Arc<dyn Runtime>) -> BoxFuture<'static, Result<(), String>>;
-    let cases: [(&'static str, Case); 5] = [
-        ("the clock never goes back", |r| Box::pin(monotonic(r))),
-        ("a sleep is never early, by the same clock", |r| Box::pin(never_early(r))),
-        ("a sleep until the past ends at once", |r| Box::pin(past(r))),
-        ("a spawned task runs on its own", |r| Box::pin(spawns(r))),
-        ("randomness does not repeat", |r| Box::pin(random(r))),
+    let cases: [(&'static str, BoxFuture<'_, Checked>); 5] = [
+        ("the clock never goes back", Box::pin(monotonic(runtime))),
+        ("a sleep is never early, by the same clock", Box::pin(never_early(runtime))),
+        ("a sleep until the past ends at once", Box::pin(past(runtime))),
+        ("a spawned task runs on its own", Box::pin(spawns(runtime))),
+        ("randomness does not repeat", Box::pin(random(runtime))),
     ];
     let mut passed = Vec::new();
     for (case, check) in cases {
-        let checked = check(Arc::clone(runtime)).await;
-        checked.map_err(|detail| Failure { case, detail })?;
+        check.await.map_err(|detail| Failure { case, detail })?;
         passed.push(case);
     }
     Ok(passed)
 }
 
-async fn monotonic(runtime: Arc<dyn Runtime>) -> Result<(), String> {
+async fn monotonic(runtime: &Arc<dyn Runtime>) -> Checked {
     let mut before = runtime.now();
     for _ in 0..10_000 {
         let now = runtime.now();
@@ -52,12 +52,12 @@ async fn monotonic(runtime: Arc<dyn Runtime>) -> Result<(), String> {
     Ok(())
 }
 
-async fn never_early(runtime: Arc<dyn Runtime>) -> Result<(), String> {
+async fn never_early(runtime: &Arc<dyn Runtime>) -> Checked {
     for sleep_until in [<dyn Runtime>::sleep_until, <dyn Runtime>::long_sleep_until] {
         for micros in [1, 100, 999, 1_000, 1_500, 3_333, 10_000] {
             let start = runtime.now();
             let deadline = start + Duration::from_micros(micros);
-            sleep_until(&*runtime, deadline).await;
+            sleep_until(&**runtime, deadline).await;
             let now = runtime.now();
             ensure!(now >= deadline, "{micros} µs took {:?}", now - start);
         }
@@ -65,7 +65,7 @@ async fn never_early(runtime: Arc<dyn Runtime>) -> Result<(), String> {
     Ok(())
 }
 
-async fn past(runtime: Arc<dyn Runtime>) -> Result<(), String> {
+async fn past(runtime: &Arc<dyn Runtime>) -> Checked {
     let now = runtime.now();
     let past = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
     for deadline in [past, now] {
@@ -78,10 +78,10 @@ async fn past(runtime: Arc<dyn Runtime>) -> Result<(), String> {
 }
 
 /// Only waits for what the tasks send, and polls none of them.
-async fn spawns(runtime: Arc<dyn Runtime>) -> Result<(), String> {
+async fn spawns(runtime: &Arc<dyn Runtime>) -> Checked {
     let (sender, woken) = channel::<(Instant, Instant)>();
     for millis in [0, 10, 1] {
-        let (there, sender) = (Arc::clone(&runtime), sender.clone());
+        let (there, sender) = (Arc::clone(runtime), sender.clone());
         let deadline = runtime.now() + Duration::from_millis(millis);
         runtime.spawn(Box::pin(async move {
             there.sleep_until(deadline).await;
@@ -101,7 +101,7 @@ async fn spawns(runtime: Arc<dyn Runtime>) -> Result<(), String> {
     Ok(())
 }
 
-async fn random(runtime: Arc<dyn Runtime>) -> Result<(), String> {
+async fn random(runtime: &Arc<dyn Runtime>) -> Checked {
     let mut drawn = [[0; 20]; 64];
     for bytes in &mut drawn {
         runtime.fill_random(bytes).map_err(|error| error.to_string())?;

@@ -24,6 +24,7 @@
 //! | `server` | how many servers have replied, if the backend knows it |
 //! | `a`, `a lives 60s` | what the testbed says about the key |
 //! | `expire a`, `list a`, `pass 20ms`, `forget`, `restart` | what the testbed does |
+//! | `play …` | plays what one call after another cannot show |
 //! | `x > y+7` | compares numbers. `granted x` gives a number its name |
 
 use std::collections::HashMap;
@@ -34,12 +35,13 @@ use quorate_core::backend::{
     AcquireOptions, Asked, CallReply, Capabilities, Choice, Entry, ExtendOptions, FenceHint,
     Holder, KeyState, Mode, Operation, ReleaseOptions, Revoke, Ttl, Vote, Waiters,
 };
-use quorate_core::resource::{Key, Label, Resource, Token};
+use quorate_core::resource::{Label, Token};
 use quorate_core::{BackendError, FencingToken, RestartGuard};
 
-use super::bench::{Bench, Checked, TTL, text};
-use super::ensure;
+use super::bench::{self, Bench, Checked, TTL, text};
+use super::{calls, ensure, order};
 use crate::keys;
+use crate::node::ABILITIES;
 
 /// A case of the text.
 pub(super) struct Script {
@@ -59,19 +61,8 @@ pub(super) fn scripts() -> impl Iterator<Item = Script> {
 }
 
 fn ability(name: &str) -> Capabilities {
-    match name {
-        "fencing" => Capabilities::FENCING,
-        "guard" => Capabilities::GUARD,
-        "inspect" => Capabilities::INSPECT,
-        "revoke" => Capabilities::REVOKE,
-        "describe" => Capabilities::DESCRIBE,
-        "queue" => Capabilities::QUEUE,
-        "server" => Capabilities::SERVER_ID,
-        "watch" => Capabilities::WATCH,
-        "push" => Capabilities::PUSH,
-        "shared" => Capabilities::SHARED,
-        _ => Capabilities::NONE,
-    }
+    let found = ABILITIES.into_iter().find(|(_, one, _)| *one == name);
+    found.map_or(Capabilities::NONE, |(one, ..)| one)
 }
 
 impl Script {
@@ -84,7 +75,8 @@ impl Script {
             told: None,
             servers: Vec::new(),
         };
-        player.numbers.extend([("far", FenceHint::MAX.get()), ("max", FencingToken::MAX.get())]);
+        let max = FencingToken::MAX.get();
+        player.numbers.extend([("far", FenceHint::MAX.get()), ("max", max), ("max-1", max - 1)]);
         for line in self.steps.lines().filter(|line| !line.starts_with(';')) {
             let line = match line.strip_prefix("unless ").and_then(|line| line.split_once(": ")) {
                 Some((name, _)) if bench.can(ability(name)) => continue,
@@ -140,6 +132,12 @@ impl Player<'_> {
             ["forget"] => testbed.forget_scripts().await,
             ["restart"] if !testbed.restart().await => return Ok(None),
             ["restart"] => {}
+            ["play", "binary", "names"] => calls::binary(bench).await?,
+            ["play", "one", "of", "many"] => calls::one_of_many(bench).await?,
+            ["play", "dropped", "calls"] => calls::dropped(bench).await?,
+            ["play", "calls", "in", "order"] => order::calls(bench).await?,
+            ["play", "calls", "of", "one", "moment"] => order::together(bench).await?,
+            ["play", "calls", "of", "the", "queue"] => order::queue(bench).await?,
             ["told"] => {
                 let told = self.told.take().ok_or("nothing was looked at")?;
                 bench.notified(told).await?;
@@ -175,25 +173,23 @@ impl Player<'_> {
             ["inspect", _] => Operation::Inspect { key: key()? },
             ["server"] => Operation::ServerId,
             ["describe"] => Operation::Describe,
-            ["revoke", what, holder, ref of @ ..] => {
-                let how = Revoke::replace(self.token(holder)?);
-                Operation::Revoke { key: self.key_of(what)?, how: self.how(how, of)? }
-            }
-            ["mark", what, ref of @ ..] => {
-                let how = Revoke::mark(Label::new("asked").map_err(text)?);
-                Operation::Revoke { key: self.key_of(what)?, how: self.how(how, of)? }
-            }
-            ["delete", what, ref of @ ..] => {
-                Operation::Revoke { key: self.key_of(what)?, how: self.how(Revoke::delete(), of)? }
+            [verb @ ("revoke" | "mark" | "delete"), what, ref words @ ..] => {
+                let (how, of) = match (verb, words) {
+                    ("revoke", [holder, of @ ..]) => (Revoke::replace(self.token(holder)?), of),
+                    ("mark", of) => (Revoke::mark(Label::new("asked").map_err(text)?), of),
+                    (_, of) => (Revoke::delete(), of),
+                };
+                let holder = |name: &&str| Ok(Holder::new(self.token(name)?.as_bytes()));
+                let how = match of {
+                    ["of", of @ ..] => {
+                        how.of(of.iter().map(holder).collect::<Result<Vec<_>, String>>()?)
+                    }
+                    _ => how,
+                };
+                Operation::Revoke { key: bench::key(&self.stored(what)?)?, how }
             }
             ["watch", _, ref of @ ..] => {
-                let watched = match bench.watch(key()?, of.first().map(entry)).await {
-                    Ok(watched) => watched,
-                    Err(error) => return Ok(failed(&error)),
-                };
-                let seen = if watched.0 { "held" } else { "free" };
-                self.watches.push(watched);
-                return Ok(seen.to_owned());
+                Operation::Watch { key: key()?, entry: of.first().map(entry) }
             }
             ["refresh", name, own, ref locks @ ..] => {
                 let choice = if locks.contains(&"any") { Choice::Any } else { Choice::All };
@@ -208,27 +204,22 @@ impl Player<'_> {
             }
             _ => return Err("this is no step".to_owned()),
         };
-        let asked = bench.begin(&operation);
-        let mut result = match operation {
-            Operation::Look(_) => self.told.insert(asked).await,
-            _ => asked.await,
-        };
+        let mut asked = bench.begin(&operation);
+        let mut result = (&mut asked).await;
         if sets_a_key(&operation) && result.as_ref().is_err_and(BackendError::is_not_sent) {
             // The node had forgotten its scripts. A second command could come behind a release
             // (C3).
             result = bench.begin(&operation).await;
         }
+        match (&operation, &result) {
+            (Operation::Look(_), _) => self.told = Some(asked),
+            (_, Ok(CallReply::Watched(was_there))) => self.watches.push((*was_there, asked)),
+            _ => {}
+        }
         match result {
             Ok(reply) => self.text(reply, &operation),
             Err(error) => Ok(failed(&error)),
         }
-    }
-
-    /// A revoke, of the holders behind the word `of` if it is there.
-    fn how(&self, how: Revoke, words: &[&str]) -> Result<Revoke, String> {
-        let ["of", holders @ ..] = words else { return Ok(how) };
-        let holder = |name: &&str| Ok(Holder::new(self.token(name)?.as_bytes()));
-        Ok(how.of(holders.iter().map(holder).collect::<Result<Vec<_>, String>>()?))
     }
 
     fn token(&self, holder: &str) -> Result<Token, String> {
@@ -297,6 +288,8 @@ impl Player<'_> {
                 };
                 format!("{vote}{}{waiters}", number.unwrap_or_default())
             }
+            (CallReply::Watched(true), _) => "held".to_owned(),
+            (CallReply::Watched(false), _) => "free".to_owned(),
             (CallReply::Waiters(true), _) => "others wait".to_owned(),
             (CallReply::Waiters(false), _) => "nobody waits".to_owned(),
             (CallReply::Refreshed(seen), Operation::Refresh { locks, choice, .. }) => {
@@ -318,11 +311,11 @@ impl Player<'_> {
             }
             (CallReply::Sighted(KeyState::Free), _) => "free".to_owned(),
             (CallReply::Sighted(KeyState::Read { readers }), _) => {
-                let mut readers = readers.iter().map(|one| {
+                let readers = readers.iter().map(|one| {
                     ensure!(self.bench.is_left(Some(one.time_left), TTL), "{one:?}");
                     self.holder(|token| one.holder == Holder::new(token))
                 });
-                let mut readers = readers.by_ref().collect::<Result<Vec<_>, _>>()?;
+                let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
                 readers.sort_unstable();
                 readers.join(" and ").replace("held", "read")
             }
@@ -377,10 +370,6 @@ impl Player<'_> {
         Ok("held by nobody".to_owned())
     }
 
-    fn key_of(&self, what: &str) -> Result<Key, String> {
-        Ok(Key::new(b"", &Resource::new(self.stored(what)?).map_err(text)?))
-    }
-
     fn stored(&self, what: &str) -> Result<Vec<u8>, String> {
         Ok(match (what, what.strip_prefix("number:")) {
             ("epoch", _) => keys::EPOCH.into(),
@@ -390,15 +379,14 @@ impl Player<'_> {
         })
     }
 
-    /// A number, or a name with something added or subtracted.
+    /// A number, or a name with something added.
     fn number(&self, text: &str) -> Result<u64, String> {
         let of = |name: &str| self.numbers.get(name).copied().or_else(|| name.parse().ok());
-        let sum = match (text.split_once('+'), text.split_once('-')) {
-            (Some((left, right)), _) => of(left).zip(of(right)).map(|(left, right)| left + right),
-            (_, Some((left, right))) => of(left).zip(of(right)).map(|(left, right)| left - right),
-            _ => of(text),
+        let number = match text.split_once('+') {
+            Some((left, right)) => of(left).zip(of(right)).map(|(left, right)| left + right),
+            None => of(text),
         };
-        sum.ok_or_else(|| format!("{text} is no number"))
+        number.ok_or_else(|| format!("{text} is no number"))
     }
 
     /// Whether this was expected. A number that has no name yet gets the expected one.

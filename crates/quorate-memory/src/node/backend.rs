@@ -27,7 +27,7 @@ impl MemoryNode {
         };
         let has = self.capabilities.without(self.lacks);
         let is_lacking = |one| needs.contains(one) && !has.contains(one);
-        if let Some((_, why)) = ABILITIES.into_iter().find(|(one, _)| is_lacking(*one)) {
+        if let Some((.., why)) = ABILITIES.into_iter().find(|(one, ..)| is_lacking(*one)) {
             return Err(call.not_sent(BackendError::unsupported(why)));
         }
         let names_server = has.contains(Capabilities::SERVER_ID);
