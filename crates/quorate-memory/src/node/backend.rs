@@ -30,14 +30,12 @@ impl MemoryNode {
         if let Some((.., why)) = ABILITIES.into_iter().find(|(one, ..)| is_lacking(*one)) {
             return Err(call.not_sent(BackendError::unsupported(why)));
         }
-        let names_server = has.contains(Capabilities::SERVER_ID);
-        let pushes = has.contains(Capabilities::PUSH);
-        let origin = Origin { client: self.client.clone(), names_server, pushes };
-        // Watches do not share the connection of the other calls.
-        let own = (operation == rule::Operation::Watch).then(Connection::default);
-        let connection = own.as_ref().unwrap_or(&self.connection);
+        let origin = Origin { client: self.client.clone(), has };
         let wait = self.connection.wait(self.process.runtime.now());
-        let connection = has.contains(Capabilities::ORDERED).then_some(connection);
+        // Watches do not share the connection of the other calls. Without order, no call does.
+        let shares = operation != rule::Operation::Watch && has.contains(Capabilities::ORDERED);
+        let own = (!shares).then(Connection::default);
+        let connection = own.as_ref().unwrap_or(&self.connection);
         match wait {
             Ok(wait) => self.process.send(call, operation, origin, connection, wait),
             Err(limit) => self.process.fail_to_connect(call, limit),

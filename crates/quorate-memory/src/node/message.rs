@@ -5,7 +5,7 @@ use std::mem::discriminant;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use quorate_core::backend::{Call, CallResult};
+use quorate_core::backend::{Call, CallResult, Capabilities};
 
 use super::lane::Lane;
 use crate::client::SimClient;
@@ -58,8 +58,8 @@ pub(super) struct Request {
     pub(super) call: Call,
     pub(super) journey: Journey,
     pub(super) origin: Origin,
-    /// The way back. Without order, each reply goes by itself.
-    pub(super) replies: Option<Arc<Lane<Answer>>>,
+    /// The way back.
+    pub(super) replies: Arc<Lane<Answer>>,
     pub(super) sent: Instant,
 }
 
@@ -89,10 +89,8 @@ pub(super) type Answer = (Call, CallResult);
 #[derive(Clone)]
 pub(super) struct Origin {
     pub(super) client: Option<SimClient>,
-    /// Whether replies name the server.
-    pub(super) names_server: bool,
-    /// Whether leases are notified of changes.
-    pub(super) pushes: bool,
+    /// What the backend and its server can do.
+    pub(super) has: Capabilities,
 }
 
 impl Origin {

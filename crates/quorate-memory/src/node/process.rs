@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, select};
-use quorate_core::backend::{self, Call, CallReply, CallResult, Mode, Push, ask};
+use quorate_core::backend::{self, Call, CallReply, CallResult, Capabilities, Mode, Push, ask};
 use quorate_core::{BackendError, BackendErrorKind, Runtime};
 
 use super::lane::Lane;
@@ -126,7 +126,7 @@ impl Process {
         call: Call,
         operation: Operation,
         origin: Origin,
-        connection: Option<&Connection>,
+        connection: &Connection,
         wait: Duration,
     ) {
         let state = self.lock();
@@ -136,12 +136,10 @@ impl Process {
         if journey.loses_request {
             return self.keep(call);
         }
-        let replies = connection.map(|connection| Arc::clone(&connection.replies));
-        let lane = connection.map(|connection| Arc::clone(&connection.requests));
-        let process = Arc::clone(self);
+        let (replies, process) = (Arc::clone(&connection.replies), Arc::clone(self));
         let request = Request { call, journey, origin, replies, sent: self.runtime.now() };
         let (delay, receive) = (wait + journey.request, move |one| process.receive(one));
-        self.carry(lane, delay, None, request, Request::place, receive);
+        self.carry(&connection.requests, delay, None, request, Request::place, receive);
     }
 
     /// Delivers a message after `delay`, at its `place` among those in flight on this lane.
@@ -149,16 +147,13 @@ impl Process {
     /// A receiver that is paused handles it later, a killed one never.
     fn carry<M: Send + 'static>(
         &self,
-        lane: Option<Arc<Lane<M>>>,
+        lane: &Arc<Lane<M>>,
         delay: Duration,
         receiver: Option<SimClient>,
         message: M,
         place: impl FnOnce(&M, &VecDeque<M>) -> usize,
         accept: impl Fn(M) + Send + 'static,
     ) {
-        let Some(lane) = lane else {
-            return self.after(delay, move || handle_by(receiver, move || accept(message)));
-        };
         let (delay, arrival) = lane.send(self.runtime.now(), delay, message, place);
         self.after(delay, move || handle_by(receiver, move || arrival.deliver(accept)));
     }
@@ -180,7 +175,9 @@ impl Process {
     fn handle(self: &Arc<Self>, request: Request, failure: Option<BackendError>) {
         let Request { call, journey, origin, replies, .. } = request;
         // A request that a process refused does not come again. No request of a connection does.
-        let again = journey.again.filter(|_| failure.is_none() && replies.is_none());
+        let again = journey
+            .again
+            .filter(|_| failure.is_none() && !origin.has.contains(Capabilities::ORDERED));
         let mut result = match failure {
             Some(error) => Err(error),
             None => self.execute(&call, &origin),
@@ -189,8 +186,8 @@ impl Process {
             // Nobody awaits the second reply.
             let (sent, origin, process) = (self.runtime.now(), origin.clone(), Arc::clone(self));
             drop(ask(call.operation().clone(), sent, |call| {
-                let journey = Journey::default();
-                let request = Request { call, journey, origin, replies: None, sent };
+                let (journey, replies) = (Journey::default(), Arc::default());
+                let request = Request { call, journey, origin, replies, sent };
                 self.after(later, move || process.receive(request));
                 Ok(())
             }));
@@ -203,14 +200,15 @@ impl Process {
         }
         let answer = |(call, result): Answer| call.answer(result);
         let last = |_: &Answer, others: &VecDeque<Answer>| others.len();
-        self.carry(replies, journey.reply, origin.client, (call, result), last, answer);
+        self.carry(&replies, journey.reply, origin.client, (call, result), last, answer);
     }
 
     fn execute(self: &Arc<Self>, call: &Call, origin: &Origin) -> CallResult {
         let mut state = self.lock();
         state.executed += 1;
         let now = self.now(&state);
-        let result = state.perform(call.operation(), origin.names_server, now);
+        let names_server = origin.has.contains(Capabilities::SERVER_ID);
+        let result = state.perform(call.operation(), names_server, now);
         for claim in state.store.take_grants() {
             state.observe(Observed::Set(&claim));
         }
@@ -219,7 +217,7 @@ impl Process {
                 (Operation::Watch, vec![keys::watched(key, entry.as_ref())])
             }
             backend::Operation::Look(claim) | backend::Operation::Extend(claim, _)
-                if claim.mode() == Mode::Exclusive && origin.pushes =>
+                if claim.mode() == Mode::Exclusive && origin.has.contains(Capabilities::PUSH) =>
             {
                 let keys = claim.keys().iter().map(|key| key.as_bytes().to_vec());
                 (Operation::Look, keys.collect())
