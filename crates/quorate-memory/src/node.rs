@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate_core::Runtime;
 use quorate_core::backend::Capabilities;
@@ -246,8 +246,7 @@ impl MemoryNode {
 
     /// The same with a ttl.
     pub fn put_for(&self, key: impl AsRef<[u8]>, value: Value, ttl: Duration) {
-        let end = self.look(|_, now| now) + ttl;
-        self.change(|store| store.put(key.as_ref(), value, Some(end)));
+        self.change(|store| store.put(key.as_ref(), value, Some(store.now + ttl)));
     }
 
     /// Calls `observe` with everything that happens here from now on, in place of the observer
@@ -266,13 +265,13 @@ impl MemoryNode {
     /// What is at a key.
     #[must_use]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Value> {
-        self.look(|store, now| store.get(key.as_ref(), now).cloned())
+        self.process.lock().store.get(key.as_ref()).cloned()
     }
 
     /// How long a key still lives; `None` if it is not there or does not expire.
     #[must_use]
     pub fn time_left(&self, key: impl AsRef<[u8]>) -> Option<Duration> {
-        self.look(|store, now| store.time_left(key.as_ref(), now))
+        self.process.lock().store.time_left(key.as_ref())
     }
 
     /// The keys that are there, sorted.
@@ -282,7 +281,7 @@ impl MemoryNode {
     /// [`Sim::advance`](crate::Sim::advance) first.
     #[must_use]
     pub fn keys(&self) -> Vec<Vec<u8>> {
-        self.look(Store::keys)
+        self.process.lock().store.keys()
     }
 
     pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
@@ -299,11 +298,6 @@ impl MemoryNode {
         let mut state = self.process.lock();
         act(&mut state.store);
         self.process.push_changes(state, None);
-    }
-
-    fn look<T>(&self, at: impl FnOnce(&Store, Instant) -> T) -> T {
-        let state = self.process.lock();
-        at(&state.store, self.process.now(&state))
     }
 }
 

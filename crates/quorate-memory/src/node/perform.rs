@@ -1,7 +1,7 @@
 //! What each operation does to the process.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate_core::backend::{
     CallReply, CallResult, Capabilities, Description, Mode, Operation, ReleaseOptions, Reply,
@@ -18,12 +18,7 @@ use crate::store::{Server, no_info};
 impl State {
     /// Carries an operation out. With `names_server`, the reply says which server the node is, if
     /// it may.
-    pub(super) fn perform(
-        &mut self,
-        operation: &Operation,
-        names_server: bool,
-        now: Instant,
-    ) -> CallResult {
+    pub(super) fn perform(&mut self, operation: &Operation, names_server: bool) -> CallResult {
         if matches!(self.fault, Some(Fault::Full))
             && let Operation::Acquire(..) | Operation::Raise(..) | Operation::Refresh { .. } =
                 operation
@@ -31,8 +26,8 @@ impl State {
             let text = "OOM command not allowed when used memory > 'maxmemory'.";
             return Err(BackendError::new(BackendErrorKind::OutOfMemory, text));
         }
-        let waiters = self.waiters(operation, now)?;
-        let (server, store) = (self.server(now), &mut self.store);
+        let waiters = self.waiters(operation)?;
+        let (server, store) = (self.server(), &mut self.store);
         let named = |mut reply: Reply| {
             reply.waiters = waiters;
             reply.server = (names_server && !server.hides).then(|| Arc::clone(&server.id));
@@ -41,33 +36,33 @@ impl State {
         };
         Ok(match operation {
             Operation::Acquire(claim, options) => named(match (options.guard, options.fencing) {
-                (Some(guard), hint) => store.guarded_acquire(claim, hint, guard, &server, now)?,
-                (None, Some(hint)) => store.fence_acquire(claim, hint, now)?,
-                (None, None) => store.acquire(claim, now)?,
+                (Some(guard), hint) => store.guarded_acquire(claim, hint, guard, &server)?,
+                (None, Some(hint)) => store.fence_acquire(claim, hint)?,
+                (None, None) => store.acquire(claim)?,
             }),
-            Operation::Extend(claim, _) => named(store.extend(claim, now)?),
-            Operation::Look(claim) => named(store.look(claim, now)?),
-            Operation::Raise(claim, number) => named(Reply::new(store.raise(claim, *number, now)?)),
+            Operation::Extend(claim, _) => named(store.extend(claim)?),
+            Operation::Look(claim) => named(store.look(claim, Mode::Exclusive)?),
+            Operation::Raise(claim, number) => named(Reply::new(store.raise(claim, *number)?)),
             Operation::Release(claim, options) => named(Reply::new(match options.raise_to {
-                Some(number) => store.fence_release(claim, number, now),
-                None => store.release(claim, now),
+                Some(number) => store.fence_release(claim, number),
+                None => store.release(claim),
             })),
             Operation::Refresh { key, entry, locks, choice } => {
-                CallReply::Refreshed(store.queue_refresh(key, entry, locks, *choice, now)?)
+                CallReply::Refreshed(store.queue_refresh(key, entry, locks, *choice)?)
             }
             Operation::Leave { key, entry, also } => {
-                CallReply::Waiters(store.queue_leave(key, entry, also.as_ref(), now)?)
+                CallReply::Waiters(store.queue_leave(key, entry, also.as_ref())?)
             }
             Operation::Watch { key, entry } => {
                 let watched = keys::watched(key, entry.as_ref());
-                CallReply::Watched(store.get(&watched, now).is_some())
+                CallReply::Watched(store.get(&watched).is_some())
             }
-            Operation::Inspect { key } => CallReply::Sighted(store.inspect(key, now)?),
-            Operation::Revoke { key, how } => CallReply::Sighted(store.revoke(key, how, now)?),
+            Operation::Inspect { key } => CallReply::Sighted(store.inspect(key)?),
+            Operation::Revoke { key, how } => CallReply::Sighted(store.revoke(key, how)?),
             Operation::Describe => {
                 let mut told = describe(&server, names_server);
-                told.quarantine_left = store.quarantine_left(Duration::MAX, now);
-                if let Some((is_known, max_ttl)) = store.epoch(&server, now) {
+                told.quarantine_left = store.quarantine_left(Duration::MAX);
+                if let Some((is_known, max_ttl)) = store.epoch(&server) {
                     (told.is_known_to_guard, told.guard_max_ttl) = (is_known, Some(max_ttl));
                 }
                 CallReply::Described(told.into())
@@ -79,7 +74,7 @@ impl State {
     }
 
     /// Whether others wait, if the operation asks and the node keeps wait queues.
-    fn waiters(&self, operation: &Operation, now: Instant) -> Result<Waiters, BackendError> {
+    fn waiters(&self, operation: &Operation) -> Result<Waiters, BackendError> {
         let (keys, mode) = match operation {
             Operation::Acquire(claim, options) if options.asks => (claim.keys(), Mode::Shared),
             Operation::Release(_, ReleaseOptions { asks: Some(keys), .. }) => {
@@ -88,7 +83,7 @@ impl State {
             _ => return Ok(Waiters::Unknown),
         };
         for (at, key) in keys.iter().enumerate() {
-            if self.store.has_waiters(key, mode, now)? {
+            if self.store.has_waiters(key, mode)? {
                 return Ok(Waiters::For(at));
             }
         }
@@ -96,8 +91,8 @@ impl State {
     }
 
     /// What the server says about itself.
-    fn server(&self, now: Instant) -> Server {
-        let age = now.saturating_duration_since(self.started);
+    fn server(&self) -> Server {
+        let age = self.store.now.saturating_duration_since(self.started);
         let mut id = Arc::clone(&self.server_id);
         // The other of two servers, in step with no pattern of requests.
         if matches!(self.fault, Some(Fault::Flapping)) && self.executed.count_ones() % 2 == 1 {

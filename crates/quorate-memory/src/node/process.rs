@@ -68,13 +68,11 @@ impl Process {
         Self { name, runtime, state: Mutex::new(state) }
     }
 
+    /// Locks the state, whose store then has the time of the node's own clock.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What the node's own clock reads.
-    pub(super) fn now(&self, state: &State) -> Instant {
-        state.clock.read(self.runtime.now())
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.store.now = state.clock.read(self.runtime.now());
+        state
     }
 
     /// Changes what is wrong with the process.
@@ -93,7 +91,7 @@ impl Process {
         if was_stopped && !stops {
             state.server_id = new_id(&*self.runtime);
             state.promotion = NEVER_PROMOTED.into();
-            state.started = self.now(&state);
+            state.started = state.store.now;
         }
         state.fault = fault;
         if stops {
@@ -206,9 +204,8 @@ impl Process {
     fn execute(self: &Arc<Self>, call: &Call, origin: &Origin) -> CallResult {
         let mut state = self.lock();
         state.executed += 1;
-        let now = self.now(&state);
         let names_server = origin.has.contains(Capabilities::SERVER_ID);
-        let result = state.perform(call.operation(), names_server, now);
+        let result = state.perform(call.operation(), names_server);
         for claim in state.store.take_grants() {
             state.observe(Observed::Set(&claim));
         }
@@ -272,8 +269,7 @@ impl Process {
         while let Some(end) = end() {
             self.runtime.sleep_until(end).await;
             let mut state = self.lock();
-            let now = self.now(&state);
-            if state.store.get(key, now).is_none() {
+            if state.store.get(key).is_none() {
                 state.store.note_change(key);
                 return self.push_changes(state, None);
             }

@@ -28,6 +28,8 @@ pub(crate) struct Store {
     grants: Vec<Claim>,
     /// The zero of the times that it stores.
     origin: Instant,
+    /// What the node's own clock reads.
+    pub(crate) now: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -38,13 +40,14 @@ struct Entry {
 }
 
 impl Store {
-    pub(crate) const fn new(origin: Instant) -> Self {
-        Self { entries: BTreeMap::new(), changes: Vec::new(), grants: Vec::new(), origin }
+    pub(crate) fn new(origin: Instant) -> Self {
+        let (entries, changes, grants) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { entries, changes, grants, origin, now: origin }
     }
 
     /// `GET`: the string at a key.
-    pub(crate) fn string(&self, key: &[u8], now: Instant) -> Result<Option<&[u8]>, BackendError> {
-        match self.get(key, now) {
+    pub(crate) fn string(&self, key: &[u8]) -> Result<Option<&[u8]>, BackendError> {
+        match self.get(key) {
             None => Ok(None),
             Some(Value::String(string)) => Ok(Some(string)),
             Some(Value::List | Value::OrderedSet(_)) => Err(wrong_type()),
@@ -52,26 +55,22 @@ impl Store {
     }
 
     /// The ordered set at a key. A missing one is empty.
-    pub(super) fn set(
-        &self,
-        key: &[u8],
-        now: Instant,
-    ) -> Result<BTreeMap<Vec<u8>, u64>, BackendError> {
-        match self.get(key, now) {
+    pub(super) fn set(&self, key: &[u8]) -> Result<BTreeMap<Vec<u8>, u64>, BackendError> {
+        match self.get(key) {
             None => Ok(BTreeMap::new()),
             Some(Value::OrderedSet(set)) => Ok(set.clone()),
             Some(Value::String(_) | Value::List) => Err(wrong_type()),
         }
     }
 
-    pub(crate) fn get(&self, key: &[u8], now: Instant) -> Option<&Value> {
-        let is_there = |entry: &&Entry| entry.end.is_none_or(|end| now < end);
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Value> {
+        let is_there = |entry: &&Entry| entry.end.is_none_or(|end| self.now < end);
         Some(&self.entries.get(key).filter(is_there)?.value)
     }
 
     /// `PTTL`: how long the key lives; `None` if it is not there or does not expire.
-    pub(crate) fn time_left(&self, key: &[u8], now: Instant) -> Option<Duration> {
-        let left = self.entries.get(key)?.end?.saturating_duration_since(now);
+    pub(crate) fn time_left(&self, key: &[u8]) -> Option<Duration> {
+        let left = self.entries.get(key)?.end?.saturating_duration_since(self.now);
         (!left.is_zero()).then_some(left)
     }
 
@@ -98,8 +97,8 @@ impl Store {
         }
     }
 
-    pub(crate) fn keys(&self, now: Instant) -> Vec<Vec<u8>> {
-        self.entries.keys().filter(|key| self.get(key, now).is_some()).cloned().collect()
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        self.entries.keys().filter(|key| self.get(key).is_some()).cloned().collect()
     }
 
     /// Removes everything.
@@ -109,8 +108,8 @@ impl Store {
     }
 
     /// The store's time in milliseconds.
-    pub(super) fn millis(&self, now: Instant) -> u64 {
-        let elapsed = now.saturating_duration_since(self.origin).as_millis();
+    pub(super) fn millis(&self) -> u64 {
+        let elapsed = self.now.saturating_duration_since(self.origin).as_millis();
         u64::try_from(elapsed).unwrap_or(u64::MAX)
     }
 

@@ -1,8 +1,6 @@
 //! Fencing: a number beside each lock that every grant raises.
 
-use std::time::Instant;
-
-use quorate_core::backend::{Claim, FenceHint, Reply, Vote};
+use quorate_core::backend::{Claim, FenceHint, Mode, Reply, Vote};
 use quorate_core::resource::Key;
 use quorate_core::{BackendError, BackendErrorKind, FencingToken};
 
@@ -16,22 +14,21 @@ impl Store {
         &mut self,
         claim: &Claim,
         hint: FenceHint,
-        now: Instant,
     ) -> Result<Reply, BackendError> {
-        let ours = match self.found(claim, now)? {
+        let ours = match self.found(claim)? {
             Found::Taken(refused) => return Ok(refused),
             Found::Ours(ours) => ours,
         };
         let mut highest = 0;
         for key in claim.keys() {
-            highest = highest.max(self.number(key, now)?);
+            highest = highest.max(self.number(key)?);
         }
         let is_resent = ours == claim.keys().len();
         let number = match FencingToken::new(highest).filter(|_| is_resent) {
             Some(number) => number,
             None => hint.grant_after(highest).ok_or_else(|| bad("no number is left"))?,
         };
-        self.acquire_all(claim, now)?;
+        self.acquire_all(claim)?;
         self.put_numbers(claim, number);
         let mut reply = Reply::new(Vote::Granted);
         reply.number = Some(number);
@@ -43,13 +40,12 @@ impl Store {
         &mut self,
         claim: &Claim,
         number: FencingToken,
-        now: Instant,
     ) -> Result<Vote, BackendError> {
-        if self.look(claim, now)?.vote == Vote::Refused {
+        if self.look(claim, Mode::Exclusive)?.vote == Vote::Refused {
             return Ok(Vote::Refused);
         }
         for key in claim.keys() {
-            if self.number(key, now)? > number.get() {
+            if self.number(key)? > number.get() {
                 return Ok(Vote::Refused);
             }
         }
@@ -59,24 +55,19 @@ impl Store {
 
     /// Deletes the keys that are ours and raises their numbers. A bad number does not keep the
     /// lock.
-    pub(crate) fn fence_release(
-        &mut self,
-        claim: &Claim,
-        number: FencingToken,
-        now: Instant,
-    ) -> Vote {
+    pub(crate) fn fence_release(&mut self, claim: &Claim, number: FencingToken) -> Vote {
         for key in claim.keys() {
-            let is_lower = self.number(key, now).is_ok_and(|before| before < number.get());
-            if is_lower && self.is_ours(key, claim, now) {
+            let is_lower = self.number(key).is_ok_and(|before| before < number.get());
+            if is_lower && self.is_ours(key, claim) {
                 self.put_number(key, number);
             }
         }
-        self.release(claim, now)
+        self.release(claim)
     }
 
     /// The number of a key; zero if there is none yet.
-    fn number(&self, key: &Key, now: Instant) -> Result<u64, BackendError> {
-        let Some(digits) = self.string(&keys::counter(key), now)? else { return Ok(0) };
+    fn number(&self, key: &Key) -> Result<u64, BackendError> {
+        let Some(digits) = self.string(&keys::counter(key))? else { return Ok(0) };
         let is_number = digits.len() <= 16 && digits.iter().all(u8::is_ascii_digit);
         let digits = std::str::from_utf8(digits).ok().filter(|_| is_number);
         let number = digits.and_then(|digits| digits.parse().ok());

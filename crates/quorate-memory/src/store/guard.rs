@@ -1,7 +1,7 @@
 //! The restart guard: which server's data the node has, and its quarantine.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate_core::backend::{Claim, FenceHint, Reply};
 use quorate_core::{BackendError, BackendErrorKind, RestartGuard};
@@ -40,39 +40,42 @@ impl Store {
         hint: Option<FenceHint>,
         guard: RestartGuard,
         server: &Server,
-        now: Instant,
     ) -> Result<Reply, BackendError> {
-        self.enter_epoch(guard, server, now)?;
-        if let Some(left) = self.quarantine_left(guard.max_ttl(), now)
-            && !matches!(self.found(claim, now)?, Found::Ours(ours) if ours == claim.keys().len())
+        self.enter_epoch(guard, server)?;
+        if let Some(left) = self.quarantine_left(guard.max_ttl())
+            && !matches!(self.found(claim)?, Found::Ours(ours) if ours == claim.keys().len())
         {
-            return Err(quarantined(left));
+            let text = format!(
+                "quarantined for another {left:.1?}: it restarted, is new or lost its data"
+            );
+            return Err(BackendError::new(BackendErrorKind::Quarantined, text));
         }
         match hint {
-            None => self.acquire_all(claim, now),
-            Some(hint) => self.fence_acquire(claim, hint, now),
+            None => self.acquire_all(claim),
+            Some(hint) => self.fence_acquire(claim, hint),
         }
     }
 
     /// Begins a quarantine, unless the data is known to be this server's.
-    fn enter_epoch(
-        &mut self,
-        guard: RestartGuard,
-        server: &Server,
-        now: Instant,
-    ) -> Result<(), BackendError> {
+    fn enter_epoch(&mut self, guard: RestartGuard, server: &Server) -> Result<(), BackendError> {
         if server.hides {
             return Err(no_info());
         }
         let max_ttl = guard.max_ttl();
         let known = server.known();
-        let found = match self.string(EPOCH.as_bytes(), now)? {
+        let found = match self.string(EPOCH.as_bytes())? {
             None => None,
-            Some(epoch) => Some(parse(epoch).ok_or_else(no_epoch)?),
+            Some(epoch) => {
+                Some(parse(epoch).ok_or_else(|| max_ttl_error(&format!("no epoch at {EPOCH}")))?)
+            }
         };
         let wait = match found {
             None => guard.quarantine_of_unknown(server.uptime),
-            Some((_, other)) if other != max_ttl => return Err(another_max_ttl(other, max_ttl)),
+            Some((_, other)) if other != max_ttl => {
+                let (other, ours) = (other.as_millis(), max_ttl.as_millis());
+                let text = format!("its max_ttl is {other} ms, not {ours} ms");
+                return Err(max_ttl_error(&text));
+            }
             Some((epoch, _)) if epoch == known => return Ok(()),
             Some(_) => max_ttl,
         };
@@ -81,9 +84,9 @@ impl Store {
             return Err(BackendError::new(BackendErrorKind::Evicting, text));
         }
         // An operator who sets a key without an expiry keeps the node out.
-        if wait > self.quarantine_left(Duration::MAX, now).unwrap_or_default() {
+        if wait > self.quarantine_left(Duration::MAX).unwrap_or_default() {
             let id = Value::String(server.id.as_bytes().to_vec());
-            self.put(QUARANTINE.as_bytes(), id, Some(now + wait));
+            self.put(QUARANTINE.as_bytes(), id, Some(self.now + wait));
         }
         let epoch = format!("{known}:{}", max_ttl.as_millis());
         self.put(EPOCH.as_bytes(), Value::String(epoch.into_bytes()), None);
@@ -91,20 +94,16 @@ impl Store {
     }
 
     /// Whether the epoch is that of this server, and its `max_ttl`; `None` without an epoch.
-    pub(crate) fn epoch(&self, server: &Server, now: Instant) -> Option<(bool, Duration)> {
-        let (epoch, max_ttl) = parse(self.string(EPOCH.as_bytes(), now).ok()??)?;
+    pub(crate) fn epoch(&self, server: &Server) -> Option<(bool, Duration)> {
+        let (epoch, max_ttl) = parse(self.string(EPOCH.as_bytes()).ok()??)?;
         Some((epoch == server.known(), max_ttl))
     }
 
     /// How long the quarantine lasts: `without_expiry` if its key has none.
-    pub(crate) fn quarantine_left(
-        &self,
-        without_expiry: Duration,
-        now: Instant,
-    ) -> Option<Duration> {
+    pub(crate) fn quarantine_left(&self, without_expiry: Duration) -> Option<Duration> {
         let key = QUARANTINE.as_bytes();
-        self.get(key, now)?;
-        Some(self.time_left(key, now).unwrap_or(without_expiry))
+        self.get(key)?;
+        Some(self.time_left(key).unwrap_or(without_expiry))
     }
 }
 
@@ -114,19 +113,8 @@ pub(crate) fn no_info() -> BackendError {
     BackendError::new(BackendErrorKind::Permission, text)
 }
 
-fn quarantined(left: Duration) -> BackendError {
-    let text = format!("quarantined for another {left:.1?}: it restarted, is new or lost its data");
-    BackendError::new(BackendErrorKind::Quarantined, text)
-}
-
-fn no_epoch() -> BackendError {
-    BackendError::new(BackendErrorKind::MaxTtl, format!("QUORATEMAXTTL no epoch at {EPOCH}"))
-}
-
-fn another_max_ttl(other: Duration, ours: Duration) -> BackendError {
-    let (other, ours) = (other.as_millis(), ours.as_millis());
-    let text = format!("QUORATEMAXTTL its max_ttl is {other} ms, not {ours} ms");
-    BackendError::new(BackendErrorKind::MaxTtl, text)
+fn max_ttl_error(text: &str) -> BackendError {
+    BackendError::new(BackendErrorKind::MaxTtl, format!("QUORATEMAXTTL {text}"))
 }
 
 fn parse(epoch: &[u8]) -> Option<(String, Duration)> {

@@ -1,7 +1,5 @@
 //! The operations on a plain lock.
 
-use std::time::Instant;
-
 use quorate_core::BackendError;
 use quorate_core::backend::{Claim, Holder, KeyState, Leaves, Mode, Reply, Revoke, Vote};
 use quorate_core::resource::Key;
@@ -20,136 +18,145 @@ pub(super) enum Found {
 impl Store {
     /// One key: `SET NX PX GET`, which refuses what is there, and names a token. Several keys: the
     /// script.
-    pub(crate) fn acquire(&mut self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
+    pub(crate) fn acquire(&mut self, claim: &Claim) -> Result<Reply, BackendError> {
         match claim.keys() {
             // Of another type.
-            [key]
-                if claim.mode() == Mode::Exclusive && self.string(key.as_bytes(), now).is_err() =>
-            {
+            [key] if claim.mode() == Mode::Exclusive && self.string(key.as_bytes()).is_err() => {
                 Ok(Reply::new(Vote::Refused))
             }
-            _ => self.acquire_all(claim, now),
+            _ => self.acquire_all(claim),
         }
     }
 
     /// The script, which grants what is ours already and leaves its ttl.
-    pub(super) fn acquire_all(
-        &mut self,
-        claim: &Claim,
-        now: Instant,
-    ) -> Result<Reply, BackendError> {
-        Ok(match self.found(claim, now)? {
+    pub(super) fn acquire_all(&mut self, claim: &Claim) -> Result<Reply, BackendError> {
+        Ok(match self.found(claim)? {
             Found::Taken(refused) => refused,
             Found::Ours(_) => {
-                self.set_free(claim, now);
+                self.set_free(claim);
                 Reply::new(Vote::Granted)
             }
         })
     }
 
     /// What an acquire of the claim finds.
-    pub(super) fn found(&self, claim: &Claim, now: Instant) -> Result<Found, BackendError> {
-        let mut ours = 0;
+    pub(super) fn found(&self, claim: &Claim) -> Result<Found, BackendError> {
+        let (token, mut ours) = (claim.token().as_bytes(), 0);
         for key in claim.keys() {
-            match (self.at(key, now)?, claim.mode()) {
+            match (self.at(key)?, claim.mode()) {
                 (At::Free, _) => {}
-                (At::Lock(held), Mode::Exclusive) if held == claim.token().as_bytes() => ours += 1,
+                (At::Lock(held), Mode::Exclusive) if held == token => ours += 1,
                 (At::Lock(held), _) => return Ok(Found::Taken(Reply::held_by(Holder::new(held)))),
                 (At::Readers(_), Mode::Exclusive) => {
                     return Ok(Found::Taken(Reply::new(Vote::Refused)));
                 }
                 (At::Readers(readers), Mode::Shared) => {
-                    ours += usize::from(self.reads(&readers, claim, now));
+                    ours += usize::from(readers.contains_key(token));
                 }
             }
         }
         Ok(Found::Ours(ours))
     }
 
-    /// Whether all keys are ours, and the value of the first one that is not. Keys behind it are
-    /// not read.
-    pub(crate) fn look(&self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
+    /// Whether all keys are ours in this mode, and the value of the first one that is not. Keys
+    /// behind it are not read.
+    pub(crate) fn look(&self, claim: &Claim, mode: Mode) -> Result<Reply, BackendError> {
+        let token = claim.token().as_bytes();
         for key in claim.keys() {
-            match self.at(key, now)? {
-                At::Lock(held) if held == claim.token().as_bytes() => {}
-                At::Lock(held) if is_mark_of(claim, held) => {
+            match (self.at(key)?, mode) {
+                (At::Readers(readers), Mode::Shared) if readers.contains_key(token) => {}
+                (At::Lock(held), Mode::Exclusive) if held == token => {}
+                (At::Lock(held), Mode::Exclusive) if is_mark_of(claim, held) => {
                     return Ok(Reply::marked(Holder::new(held)));
                 }
-                At::Lock(held) => return Ok(Reply::held_by(Holder::new(held))),
-                At::Free | At::Readers(_) => return Ok(Reply::new(Vote::Refused)),
+                (At::Lock(held), Mode::Exclusive) => return Ok(Reply::held_by(Holder::new(held))),
+                _ => return Ok(Reply::new(Vote::Refused)),
             }
         }
         Ok(Reply::new(Vote::Granted))
     }
 
-    /// Sets the free keys of the claim.
-    fn set_free(&mut self, claim: &Claim, now: Instant) {
-        if claim.mode() == Mode::Shared {
-            return self.add_reader(claim, now);
+    /// Sets the free keys of the claim, or adds it to the readers where it is not one.
+    fn set_free(&mut self, claim: &Claim) {
+        let (token, ttl, mut is_set) = (claim.token().as_bytes(), claim.ttl(), false);
+        for key in claim.keys() {
+            match (self.at(key), claim.mode()) {
+                (Ok(At::Free), Mode::Exclusive) => {
+                    let end = Some(self.now + ttl.as_duration());
+                    self.put(key.as_bytes(), Value::String(token.to_vec()), end);
+                    is_set = true;
+                }
+                (_, Mode::Exclusive) => {}
+                (at, Mode::Shared) => {
+                    let mut readers = at.map(At::readers).unwrap_or_default();
+                    is_set |= !readers.contains_key(token);
+                    let end = self.millis() + ttl.as_millis();
+                    readers.entry(token.to_vec()).or_insert(end);
+                    self.put_readers(key, readers);
+                }
+            }
         }
-        let is_free = |key: &&Key| self.get(key.as_bytes(), now).is_none();
-        let free: Vec<&Key> = claim.keys().iter().filter(is_free).collect();
-        for key in &free {
-            let token = Value::String(claim.token().as_bytes().to_vec());
-            self.put(key.as_bytes(), token, Some(now + claim.ttl().as_duration()));
-        }
-        if !free.is_empty() {
+        if is_set {
             self.note_grant(claim);
         }
     }
 
-    /// Makes all keys live for the ttl from now, if all are ours. Never shortens (H2).
-    pub(crate) fn extend(&mut self, claim: &Claim, now: Instant) -> Result<Reply, BackendError> {
-        if claim.mode() == Mode::Shared {
-            return self.extend_reader(claim, now).map(Reply::new);
-        }
-        let seen = self.look(claim, now)?;
+    /// Makes all keys live for the ttl from now, or the claim in each, if all are ours. Never
+    /// shortens (H2).
+    pub(crate) fn extend(&mut self, claim: &Claim) -> Result<Reply, BackendError> {
+        let (seen, token, ttl) =
+            (self.look(claim, claim.mode())?, claim.token().as_bytes(), claim.ttl());
         if seen.vote == Vote::Refused {
             return Ok(seen);
         }
-        for key in claim.keys().iter().map(Key::as_bytes) {
-            if self.time_left(key, now).is_none_or(|left| left < claim.ttl().as_duration()) {
-                self.expire_at(key, now + claim.ttl().as_duration());
+        for key in claim.keys() {
+            if claim.mode() == Mode::Shared {
+                let (mut readers, end) = (self.at(key)?.readers(), self.millis() + ttl.as_millis());
+                readers.entry(token.to_vec()).and_modify(|at| *at = end.max(*at));
+                self.put_readers(key, readers);
+            } else if self.time_left(key.as_bytes()).is_none_or(|left| left < ttl.as_duration()) {
+                self.expire_at(key.as_bytes(), self.now + ttl.as_duration());
             }
         }
         Ok(seen)
     }
 
-    /// Deletes the keys that are ours, or have the mark for our token. A key of another type is
-    /// not.
-    pub(crate) fn release(&mut self, claim: &Claim, now: Instant) -> Vote {
-        if claim.mode() == Mode::Shared {
-            return self.remove_reader(claim, now);
+    /// Deletes the keys that are ours, or have the mark for our token, or removes the claim from
+    /// their readers. A key of another type is not ours.
+    pub(crate) fn release(&mut self, claim: &Claim) -> Vote {
+        let (token, mut ours) = (claim.token().as_bytes(), 0);
+        for key in claim.keys() {
+            match (self.at(key), claim.mode()) {
+                (Ok(At::Readers(mut readers)), Mode::Shared) if readers.contains_key(token) => {
+                    readers.remove(token);
+                    self.put_readers(key, readers);
+                }
+                (_, Mode::Exclusive) if self.is_ours(key, claim) => self.remove(key.as_bytes()),
+                _ => continue,
+            }
+            ours += 1;
         }
-        let is_ours = |key: &&Key| self.is_ours(key, claim, now);
-        let ours: Vec<&Key> = claim.keys().iter().filter(is_ours).collect();
-        ours.iter().for_each(|key| self.remove(key.as_bytes()));
-        if ours.len() == claim.keys().len() { Vote::Granted } else { Vote::Refused }
+        if ours == claim.keys().len() { Vote::Granted } else { Vote::Refused }
     }
 
-    pub(super) fn is_ours(&self, key: &Key, claim: &Claim, now: Instant) -> bool {
-        let held = self.string(key.as_bytes(), now).ok().flatten();
+    pub(super) fn is_ours(&self, key: &Key, claim: &Claim) -> bool {
+        let held = self.string(key.as_bytes()).ok().flatten();
         held.is_some_and(|held| held == claim.token().as_bytes() || is_mark_of(claim, held))
     }
 
-    pub(crate) fn inspect(&self, key: &Key, now: Instant) -> Result<KeyState, BackendError> {
-        let time_left = self.time_left(key.as_bytes(), now);
-        Ok(match self.at(key, now)? {
+    pub(crate) fn inspect(&self, key: &Key) -> Result<KeyState, BackendError> {
+        let time_left = self.time_left(key.as_bytes());
+        Ok(match self.at(key)? {
             At::Free => KeyState::Free,
             At::Lock(held) => KeyState::Held { holder: Holder::new(held), time_left },
-            At::Readers(readers) => self.sighted(readers, now),
+            At::Readers(readers) => self.sighted(readers),
         })
     }
 
     /// Takes a key away from its holder, and returns what was there. A key without an expiry is
     /// left alone, and that of any other holder than `how` names.
-    pub(crate) fn revoke(
-        &mut self,
-        key: &Key,
-        how: &Revoke,
-        now: Instant,
-    ) -> Result<KeyState, BackendError> {
-        let found = self.inspect(key, now)?;
+    pub(crate) fn revoke(&mut self, key: &Key, how: &Revoke) -> Result<KeyState, BackendError> {
+        let found = self.inspect(key)?;
         let key = key.as_bytes();
         if !how.takes(&found) {
             return Ok(found);

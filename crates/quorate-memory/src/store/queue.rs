@@ -1,6 +1,6 @@
 //! The wait queue of a lock.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quorate_core::BackendError;
 use quorate_core::backend::{Choice, Entry, Mode, Refreshed};
@@ -23,11 +23,10 @@ impl Store {
         entry: &Entry,
         locks: &[Key],
         choice: Choice,
-        now: Instant,
     ) -> Result<Refreshed, BackendError> {
         let (waiters_key, seen_key) = (keys::waiters(key), keys::seen(key));
-        let (mut waiters, mut seen) = (self.set(&waiters_key, now)?, self.set(&seen_key, now)?);
-        let (millis, name) = (self.millis(now), entry.as_bytes());
+        let (mut waiters, mut seen) = (self.set(&waiters_key)?, self.set(&seen_key)?);
+        let (millis, name) = (self.millis(), entry.as_bytes());
         seen.retain(|expired, end| {
             if *end <= millis {
                 waiters.remove(expired);
@@ -49,26 +48,26 @@ impl Store {
         let entry_at = |rank: usize| order.get(rank).map(|(_, name)| Entry::new(*name));
         let predecessor = place.checked_sub(1).and_then(entry_at);
         let first = entry_at(0).unwrap_or_else(|| entry.clone());
-        let end = Some(now + KEY_TTL);
+        let end = Some(self.now + KEY_TTL);
         self.put(&waiters_key, Value::OrderedSet(waiters), end);
         self.put(&seen_key, Value::OrderedSet(seen), end);
         let own = keys::watched(key, Some(entry));
         // Every write to a watched key is a push, so it is not written each time.
-        if self.time_left(&own, now).is_none_or(|left| left < KEY_TTL / 2) {
+        if self.time_left(&own).is_none_or(|left| left < KEY_TTL / 2) {
             self.put(&own, Value::String(Vec::new()), end);
         }
         // A key without an expiry counts as free: no Redlock client writes one.
         let shares = entry.is_of_readers() && place == 0;
-        let is_shared = |lock: &[u8]| matches!(self.get(lock, now), Some(Value::OrderedSet(_)));
+        let is_shared = |lock: &[u8]| matches!(self.get(lock), Some(Value::OrderedSet(_)));
         let is_held = |lock: &Key| {
             let lock = lock.as_bytes();
-            self.time_left(lock, now).is_some() && !(shares && is_shared(lock))
+            self.time_left(lock).is_some() && !(shares && is_shared(lock))
         };
         let (held, free) = match choice {
             Choice::All => (locks.iter().rposition(is_held), None),
             // Such a key would hide others that are free.
             Choice::Any => {
-                let is_free = |lock: &Key| self.get(lock.as_bytes(), now).is_none();
+                let is_free = |lock: &Key| self.get(lock.as_bytes()).is_none();
                 let free = locks.iter().rposition(is_free);
                 (free.is_none().then_some(0), free)
             }
@@ -84,11 +83,10 @@ impl Store {
         key: &Key,
         entry: &Entry,
         also: Option<&Entry>,
-        now: Instant,
     ) -> Result<bool, BackendError> {
         for entry in [Some(entry), also].into_iter().flatten() {
             for set_key in [keys::waiters(key), keys::seen(key)] {
-                let mut set = self.set(&set_key, now)?;
+                let mut set = self.set(&set_key)?;
                 if set.remove(entry.as_bytes()).is_none() {
                     continue;
                 }
@@ -99,22 +97,17 @@ impl Store {
             }
             self.remove(&keys::watched(key, Some(entry)));
         }
-        self.has_waiters(key, Mode::Exclusive, now)
+        self.has_waiters(key, Mode::Exclusive)
     }
 
     /// Whether any entry is in the wait queue of `key`; for a reader, whether any is that of a
     /// writer and has not expired.
-    pub(crate) fn has_waiters(
-        &self,
-        key: &Key,
-        mode: Mode,
-        now: Instant,
-    ) -> Result<bool, BackendError> {
+    pub(crate) fn has_waiters(&self, key: &Key, mode: Mode) -> Result<bool, BackendError> {
         let waiters = keys::waiters(key);
         if mode == Mode::Exclusive {
-            return Ok(self.get(&waiters, now).is_some());
+            return Ok(self.get(&waiters).is_some());
         }
-        let (entries, millis) = (self.set(&keys::seen(key), now)?, self.millis(now));
+        let (entries, millis) = (self.set(&keys::seen(key))?, self.millis());
         let is_writer = |name: &[u8]| !Entry::new(name).is_of_readers();
         Ok(entries.iter().any(|(name, end)| *end > millis && is_writer(name)))
     }
