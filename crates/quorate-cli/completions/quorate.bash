@@ -629,7 +629,7 @@ _quorate() {
             return 0
             ;;
         quorate__subcmd__run)
-            opts="-c -E -q -v -h --wait --no-wait --skip --read --permits --once-per --again --ttl --fenced --label --kill-after --nodes --nodes-file --tls-ca --tls-cert --tls-key --connect-timeout --node-timeout --prefix --guard-max-ttl --group --quiet --verbose --help"
+            opts="-c -E -q -v -h --wait --no-wait --ttl --fenced --label --skip --read --permits --once-per --again --kill-after --nodes --nodes-file --tls-ca --tls-cert --tls-key --connect-timeout --node-timeout --prefix --guard-max-ttl --group --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -643,6 +643,14 @@ _quorate() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ttl)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 -E)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -652,14 +660,6 @@ _quorate() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --ttl)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --label)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -48,11 +48,11 @@ complete -c quorate -n "__fish_quorate_needs_command" -f -a "release" -d 'Releas
 complete -c quorate -n "__fish_quorate_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s c -d 'Run this by `sh -c`' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l wait -d 'How long to wait for the lock' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l ttl -d 'How long the nodes keep the lock if it is not renewed. Default: 30s' -r
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l label -d 'What others see of the holder. Default: user@host:pid' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s E -d 'The exit code if the lock is held by another until the wait ended. Default: 75, or 0 with --skip and --once-per. With --once-per, DONE is that of a period that is done: 0 by default' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l permits -d 'Acquire one of N permits: a lock on one of NAME#1 to NAME#N. At most N commands run at a time' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l once-per -d 'Run the command once per period, on one of all machines: a duration from 1s to 1day, 1week or 1month in UTC; local-day, local-week or local-month. Waits for no holder, as --no-wait --skip' -r
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l ttl -d 'How long the nodes keep the lock if it is not renewed. Default: 30s' -r
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l label -d 'What others see of the holder. Default: user@host:pid' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l kill-after -d 'How long before the end of the lease the command is told to stop (TERM). At the end it is killed. Default: 5s, or a third of the validity if that is less' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes -d 'The address of a node; repeat it for each. Without it, QUORATE_NODES has the addresses, with spaces between them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l nodes-file -d 'A file with the addresses, one on each line. A `#` begins a comment' -r -F
@@ -65,10 +65,10 @@ complete -c quorate -n "__fish_quorate_using_subcommand run" -l prefix -d 'Text 
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l guard-max-ttl -d 'Switch the restart guard on, for locks of at most this ttl' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l group -d 'Refuse nodes that other users of this group do not have: each node keeps the list of all of them' -r
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l no-wait -d 'Do not wait for a holder'
+complete -c quorate -n "__fish_quorate_using_subcommand run" -l fenced -d 'Acquire the lock with a fencing token'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l skip -d 'Print nothing, and exit with 0 without -E, if the lock is held by another until the wait ended'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l read -d 'Hold the locks for reading: beside other readers, and not beside a lock'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -l again -d 'With --once-per: run the command once more, if this period is done. While it runs elsewhere, the exit code is 75'
-complete -c quorate -n "__fish_quorate_using_subcommand run" -l fenced -d 'Acquire the lock with a fencing token'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s q -l quiet -d 'Print no warnings'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s v -l verbose -d 'Print what happens to the lock; in `nodes` and `inspect` all that is known, and not the first 100 characters'
 complete -c quorate -n "__fish_quorate_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -131,8 +131,6 @@ pub(crate) struct Lock {
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
-    pub(crate) wait: Wait,
-    #[command(flatten)]
     pub(crate) held: Held,
 }
 
@@ -191,29 +189,16 @@ pub(crate) struct Free {
     pub(crate) yes: bool,
 }
 
-/// How long to wait for a lock.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Waiting")]
-pub(crate) struct Wait {
-    /// How long to wait for the lock
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
-    pub(crate) wait: humantime::Duration,
-    /// Do not wait for a holder
-    #[arg(long, conflicts_with = "wait")]
-    pub(crate) no_wait: bool,
-}
-
-impl Wait {
-    /// How long to wait; `None`: for no holder.
-    pub(crate) fn limit(&self) -> Option<Duration> {
-        (!self.no_wait).then_some(*self.wait)
-    }
-}
-
-/// How a lock is held.
+/// How long to wait for a lock, and how it is held.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Holding")]
 pub(crate) struct Held {
+    /// How long to wait for the lock
+    #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = "Waiting")]
+    pub(crate) wait: humantime::Duration,
+    /// Do not wait for a holder
+    #[arg(long, conflicts_with = "wait", help_heading = "Waiting")]
+    pub(crate) no_wait: bool,
     /// How long the nodes keep the lock if it is not renewed. Default: 30s
     #[arg(long, value_name = "DURATION")]
     pub(crate) ttl: Option<humantime::Duration>,
@@ -226,6 +211,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// How long to wait; `None`: for no holder.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        (!self.no_wait).then_some(*self.wait)
+    }
+
     /// The ttl of the lock.
     pub(crate) fn ttl(&self) -> Duration {
         self.ttl.map_or(Duration::from_secs(30), Into::into)
@@ -250,7 +240,7 @@ pub(crate) struct Run {
     #[arg(short = 'c', value_name = "STRING", conflicts_with = "command")]
     pub(crate) shell: Option<std::ffi::OsString>,
     #[command(flatten)]
-    pub(crate) wait: Wait,
+    pub(crate) held: Held,
     /// Print nothing, and exit with 0 without -E, if the lock is held by another until the wait
     /// ended
     #[arg(long, help_heading = "Waiting")]
@@ -278,8 +268,6 @@ pub(crate) struct Run {
     /// the exit code is 75
     #[arg(long, requires = "once_per", help_heading = "Holding")]
     pub(crate) again: bool,
-    #[command(flatten)]
-    pub(crate) held: Held,
     /// How long before the end of the lease the command is told to stop (TERM). At the end it is
     /// killed. Default: 5s, or a third of the validity if that is less
     #[arg(long, value_name = "DURATION", help_heading = "Stopping")]

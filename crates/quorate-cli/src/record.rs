@@ -36,10 +36,10 @@ fn is_discarded() -> io::Result<bool> {
 }
 
 async fn print(session: &mut Session, lock: &Lock) -> Result<u8, Failure> {
-    let Lock { names, wait, held } = lock;
+    let Lock { names, held } = lock;
     let request = session.manager.lock(names);
     let request = if held.fenced { request.fenced() } else { request };
-    let guard = session.acquire(request, names, wait.limit()).await?;
+    let guard = session.acquire(request, names, held.wait()).await?;
     if held.ttl.is_none() {
         session.warn(format!("nobody renews this lock: it ends after {:?}. See --ttl", held.ttl()));
     }

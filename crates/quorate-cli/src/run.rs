@@ -81,7 +81,7 @@ async fn under_lock(
     };
     let request = request.auto_renew();
     let request = if run.held.fenced { request.fenced() } else { request };
-    let wait = run.wait.limit().filter(|_| run.once_per.is_none());
+    let wait = run.held.wait().filter(|_| run.once_per.is_none());
     if run.permits.is_none() && !run.read {
         let above = env::var("QUORATE_LOCK").unwrap_or_default();
         // Then this one may wait for its own end.
