@@ -34,11 +34,7 @@ pub(crate) fn open(
         builder = builder.restart_guard(guard);
     }
     builder.build().map_err(|error| match error {
-        BuildError::DuplicateNode { .. } => {
-            let tip = "a name that stands for several servers is one node: \
-                       give each server by a name of its own";
-            Failure::new(PERMANENT, format!("{error}; {tip}"))
-        }
+        BuildError::DuplicateNode { .. } => Failure::new(PERMANENT, error),
         _ => Failure::usage(error),
     })
 }
