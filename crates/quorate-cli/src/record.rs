@@ -1,9 +1,7 @@
 //! `lock`, `extend` and `release`: a detached lock for the steps of a pipeline.
 
-use std::fs::{self, File};
-use std::io::{self, IsTerminal as _};
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::{fs, io};
 
 use quorate::error::AdoptError;
 use quorate::{DetachedLock, LockManager};
@@ -30,9 +28,7 @@ pub(crate) async fn lock(common: &Common, lock: &Lock) -> Result<u8, Failure> {
 
 /// Whether standard output is /dev/null, which std opens in place of one that is closed.
 fn is_discarded() -> io::Result<bool> {
-    let output = File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?;
-    let null = fs::metadata("/dev/null")?;
-    Ok(output.file_type().is_char_device() && output.rdev() == null.rdev())
+    Ok(fs::metadata("/dev/stdout")?.rdev() == fs::metadata("/dev/null")?.rdev())
 }
 
 async fn print(session: &mut Session, lock: &Lock) -> Result<u8, Failure> {
@@ -42,9 +38,6 @@ async fn print(session: &mut Session, lock: &Lock) -> Result<u8, Failure> {
     let guard = session.acquire(request, names, held.wait()).await?;
     if held.ttl.is_none() {
         session.warn(format!("nobody renews this lock: it ends after {:?}. See --ttl", held.ttl()));
-    }
-    if io::stdout().is_terminal() {
-        session.warn("the record is a secret: any process that has it can release the lock");
     }
     let record = guard.detach()?;
     let text = record.encode();
