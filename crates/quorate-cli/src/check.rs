@@ -36,11 +36,11 @@ pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure>
         sleep(left.min(AGAIN)).await;
     };
     match nodes.json {
-        true => say::json(&json!({
+        true => say::report(say::json(&json!({
             "has_quorum": check.has_quorum(),
             "can_lock": check.can_lock(),
             "nodes": check.nodes().iter().map(json_of).collect::<Vec<_>>(),
-        }))?,
+        })))?,
         false if common.verbose => say::report(&check)?,
         false => {
             let mut lines: Vec<_> = check.nodes().iter().map(line).collect();

@@ -54,7 +54,8 @@ pub(crate) async fn inspect(common: &Common, inspect: &Inspect) -> Result<u8, Fa
     });
     let code = codes.max().unwrap_or_default();
     if inspect.json {
-        say::json(&json!({ "locks": all.iter().map(json_of).collect::<Vec<_>>() }))?;
+        let locks: Vec<Value> = all.iter().map(json_of).collect();
+        say::report(say::json(&json!({ "locks": locks })))?;
         return Ok(code);
     }
     for one in &all {

@@ -50,8 +50,9 @@ pub(crate) fn text(text: String) {
 }
 
 fn write(text: String) {
-    // Such a terminal would stop us, and the command with us.
-    if !(is_behind() && is_for_front_only()) {
+    // A terminal under `stty tostop` would stop us, and the command with us.
+    let modes = tcgetattr(io::stderr()).map(|set| set.local_modes);
+    if !(is_behind() && modes.is_ok_and(|modes| modes.contains(LocalModes::TOSTOP))) {
         let _ = io::stderr().write_all(text.as_bytes());
     }
     UNSAID.fetch_sub(1, Ordering::Relaxed);
@@ -60,12 +61,6 @@ fn write(text: String) {
 /// Whether another job has our terminal, which is standard error.
 pub(crate) fn is_behind() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|front| front != getpgrp())
-}
-
-/// Whether standard error is a terminal that stops a job that prints in the background:
-/// `stty tostop`.
-fn is_for_front_only() -> bool {
-    tcgetattr(io::stderr()).is_ok_and(|set| set.local_modes.contains(LocalModes::TOSTOP))
 }
 
 /// Waits until all texts are written, at most for `limit`, and returns whether they are. Blocks the
@@ -90,11 +85,6 @@ pub(crate) fn is_read() -> bool {
 pub(crate) fn print(line: impl Display) -> io::Result<()> {
     let mut output = io::stdout();
     writeln!(output, "{line}").and_then(|()| output.flush())
-}
-
-/// Prints a report as JSON for machines, which people see on terminals as well.
-pub(crate) fn json(value: &Value) -> Result<(), Failure> {
-    report(escaped(value))
 }
 
 /// Prints a line of a report on standard output. A reader that has closed it needs no more lines.
@@ -138,8 +128,9 @@ fn escape(text: &str, escaped: impl Fn(char) -> String) -> String {
     text.chars().map(one).collect()
 }
 
-/// The text of `value`, with all characters escaped that a terminal would not show as they are.
-fn escaped(value: &Value) -> String {
+/// The text of `value` for machines, which people see on terminals as well: with all characters
+/// escaped that a terminal would not show as they are.
+pub(crate) fn json(value: &Value) -> String {
     let code = |unit: &u16| format!("\\u{unit:04x}");
     escape(&value.to_string(), |letter| letter.encode_utf16(&mut [0; 2]).iter().map(code).collect())
 }
@@ -170,7 +161,7 @@ mod tests {
     fn what_is_escaped_reads_as_the_same_value() {
         let value =
             Value::from("müller \u{1F512} \"a\\b\"\n\u{7f}\u{202e}\u{2066}\u{feff}\u{e0001}");
-        let text = escaped(&value);
+        let text = json(&value);
         let expected = r#""müller 🔒 \"a\\b\"\n\u007f\u202e\u2066\ufeff\udb40\udc01""#;
         assert_eq!(text, expected);
         assert_eq!(text.parse::<Value>().unwrap(), value);
