@@ -33,7 +33,9 @@ pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
         }
     }
     for one in &seen {
-        code = code.max(free_one(&manager, free, one, &runs).await?);
+        let (text, one_code) = free_one(&manager, free, one, &runs).await?;
+        say::report(format!("{}: {text}", say::shown(&one.name.text)))?;
+        code = code.max(one_code);
     }
     // Not all periods and permits are looked for.
     let is_said = free.under.permits.is_some() || free.under.once_per.is_some();
@@ -45,35 +47,31 @@ pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Frees a lock. `runs`: the names of what is held under that of one which is free.
+/// Frees a lock, and returns what to say of that, and the exit code. `runs`: the names of what is
+/// held under that of one which is free.
 async fn free_one(
     manager: &LockManager,
     free: &Free,
     seen: &Seen,
     runs: &str,
-) -> Result<u8, Failure> {
+) -> Result<(String, u8), Failure> {
     let (found, holders) = (&seen.found, seen.found.holders());
     let (key, name) = (&*seen.name.text, say::shown(&seen.name.text));
     if found.state() == LockState::Free {
-        let (text, code) = match runs {
+        return Ok(match runs {
             "" => ("was free".to_owned(), 0),
             runs => (format!("nothing was done. Free what runs by its name:{runs}"), HELD),
-        };
-        say::report(format!("{name}: {text}"))?;
-        return Ok(code);
+        });
+    }
+    if holders.is_empty() {
+        return Ok((found.to_string(), unclear(found)));
     }
     say::report(seen.line())?;
-    if holders.is_empty() {
-        return Ok(unclear(found));
+    if !holders.iter().all(|one| one.is_of_quorate()) {
+        return Ok(("left alone: the value is no token of quorate".to_owned(), HELD));
     }
-    let is_foreign = !holders.iter().all(|one| one.is_of_quorate());
-    let is_other =
-        free.label.is_some() && !holders.iter().all(|one| one.label() == free.label.as_deref());
-    if is_foreign || is_other {
-        let why =
-            if is_foreign { "the value is no token of quorate" } else { "it has another label" };
-        say::report(format!("{name}: left alone: {why}"))?;
-        return Ok(HELD);
+    if free.label.is_some() && !holders.iter().all(|one| one.label() == free.label.as_deref()) {
+        return Ok(("left alone: it has another label".to_owned(), HELD));
     }
     let (question, deletes) = match (found.is_done(), free.now) {
         // Nobody works under a mark.
@@ -89,23 +87,23 @@ async fn free_one(
         false => manager.revoke_seen(key, found).await,
     };
     let freed = freed.map_err(Failure::usage)?;
-    let (text, code) = match freed.found().state() {
-        _ if freed.is_effective() => (freed.to_string(), 0),
-        LockState::Free => ("was free by then".to_owned(), 0),
-        LockState::Held => {
-            (format!("not freed: another has the lock by now: {}", freed.found()), HELD)
-        }
-        LockState::Unclear => (freed.to_string(), unclear(freed.found())),
-    };
-    say::report(format!("{name}: {text}"))?;
-    if freed.is_effective() && !deletes && !free.no_wait {
-        let told = match freed.until_free(manager).await {
-            Leaving::Left { after } => format!("its holder left after {after:.1?}"),
-            Leaving::Expired => "free, since its ttl has passed".to_owned(),
-        };
-        say::report(format!("{name}: {told}"))?;
+    if !freed.is_effective() {
+        let held = "not freed: another has the lock by now";
+        return Ok(match freed.found().state() {
+            LockState::Free => ("was free by then".to_owned(), 0),
+            LockState::Held => (format!("{held}: {}", freed.found()), HELD),
+            LockState::Unclear => (freed.to_string(), unclear(freed.found())),
+        });
     }
-    Ok(code)
+    if deletes || free.no_wait {
+        return Ok((freed.to_string(), 0));
+    }
+    say::report(format!("{name}: {freed}"))?;
+    let left = match freed.until_free(manager).await {
+        Leaving::Left { after } => format!("its holder left after {after:.1?}"),
+        Leaving::Expired => "free, since its ttl has passed".to_owned(),
+    };
+    Ok((left, 0))
 }
 
 /// Asks on a terminal.
