@@ -36,12 +36,8 @@ pub(crate) async fn supervise(
     let mut until = runtime.now();
     let code = loop {
         let (now, left) = (runtime.now(), lease.remaining());
-        session.look();
         if lease.is_valid() {
             until = now + left;
-            if stopped.is_none() {
-                session.look_at_risk(lease);
-            }
             // The end may have moved back.
             if kill_at.is_none() && left <= kill_after {
                 stopped = Some(format!(
@@ -64,6 +60,10 @@ pub(crate) async fn supervise(
                 running.forward(Signal::TERM, lease);
             }
             _ => {}
+        }
+        session.look();
+        if stopped.is_none() {
+            session.look_at_risk(lease);
         }
         let next = match kill_at {
             None => now + left.saturating_sub(kill_after),
