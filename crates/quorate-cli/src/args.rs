@@ -319,14 +319,10 @@ fn connect_timeout(text: &str) -> Result<Duration, String> {
     within(text, bounds, "A connect may take from 50ms to 1m")
 }
 
-fn within(
-    text: &str,
-    bounds: RangeInclusive<Duration>,
-    there_is: &str,
-) -> Result<Duration, String> {
+fn within(text: &str, bounds: RangeInclusive<Duration>, why: &str) -> Result<Duration, String> {
     match parse_duration(text) {
         Ok(time) if bounds.contains(&time) => Ok(time),
-        Ok(_) => Err(there_is.to_owned()),
-        Err(error) => Err(format!("{error}. {there_is}")),
+        Ok(_) => Err(why.to_owned()),
+        Err(error) => Err(format!("{error}. {why}")),
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::args::{Common, Nodes};
 use crate::exit::{Failure, NO_QUORUM, PERMANENT, PROBLEM};
-use crate::nodes::manager;
+use crate::nodes::open;
 use crate::say;
 
 /// How long after an answer the nodes are asked again.
@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Shows what each node is, and returns the exit code. With a wait, when no problem is left that
 /// passes by itself.
 pub(crate) async fn nodes(common: &Common, nodes: &Nodes) -> Result<u8, Failure> {
-    let (manager, start) = (manager(common)?, Instant::now());
+    let (manager, start) = (open(common, None)?, Instant::now());
     let wait = nodes.wait.map(Duration::from);
     if common.is_new_group {
         // The nodes say their ids. With the next questions each of them keeps the list of all.

@@ -8,7 +8,7 @@ use quorate::operators::{Leaving, LockState};
 use crate::args::{Common, Free};
 use crate::exit::{Failure, HELD};
 use crate::inspect::{Seen, find, unclear};
-use crate::nodes::manager;
+use crate::nodes::open;
 use crate::say;
 
 /// Takes a lock away, and returns the exit code.
@@ -16,7 +16,7 @@ use crate::say;
 /// Under a name that is free, the mark of this period is deleted. Permits, and what runs in this
 /// period, are named only: the name does not say whose lock is meant.
 pub(crate) async fn free(common: &Common, free: &Free) -> Result<u8, Failure> {
-    let manager = manager(common)?;
+    let manager = open(common, None)?;
     let given = std::slice::from_ref(&free.name);
     let (mut seen, others) = find(&manager, given, &free.under).await?;
     let is_found = !others.is_empty();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::args::{Common, Inspect, Under, period};
 use crate::exit::{Failure, NO_QUORUM, PERMANENT};
 use crate::names::{Name, names, of_period, permits_of};
-use crate::nodes::manager;
+use crate::nodes::open;
 use crate::say;
 
 /// How many permits are looked at, where their number is not given.
@@ -45,7 +45,7 @@ pub(crate) fn unclear(found: &Inspection) -> u8 {
 /// Shows who holds locks, and returns the exit code: that of the names given, or 69 or 78 if any
 /// name is unclear.
 pub(crate) async fn inspect(common: &Common, inspect: &Inspect) -> Result<u8, Failure> {
-    let (mut all, others) = find(&manager(common)?, &inspect.names, &inspect.under).await?;
+    let (mut all, others) = find(&open(common, None)?, &inspect.names, &inspect.under).await?;
     all.extend(others);
     let codes = all.iter().map(|one| match one.found.state() {
         LockState::Held => 0,

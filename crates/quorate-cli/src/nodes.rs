@@ -11,43 +11,30 @@ use quorate::redis::{ConnectError, IntoDial as _, RedisDial, RedisNode};
 use quorate::resource::Label;
 use quorate::{LockManager, RestartGuard};
 
-use crate::args::Common;
+use crate::args::{Common, Held};
 use crate::exit::{Failure, PERMANENT};
 use crate::say;
 
 /// The default ttl of the library.
 const TTL: Duration = Duration::from_secs(10);
 
-/// A manager of which no node has been asked yet.
-pub(crate) fn open(
-    common: &Common,
-    ttl: Duration,
-    label: Option<&str>,
-) -> Result<LockManager, Failure> {
-    let label = label.map_or_else(own_label, str::to_owned);
-    let prefix = common.prefix.clone().unwrap_or_default();
-    let mut builder = LockManager::builder(nodes(common)?).ttl(ttl).label(label).key_prefix(prefix);
+/// A manager of which no node has been asked yet: for a lock that is held so, or for questions. The
+/// ttl of those is the default one, or the longest that the restart guard allows.
+pub(crate) fn open(common: &Common, held: Option<&Held>) -> Result<LockManager, Failure> {
+    let longest = common.guard_max_ttl.map_or(TTL, |max_ttl| TTL.min(*max_ttl));
+    let label = held.and_then(|held| held.label.clone()).unwrap_or_else(own_label);
+    let mut builder = LockManager::builder(nodes(common)?).ttl(held.map_or(longest, Held::ttl));
+    builder = builder.label(label).key_prefix(common.prefix.clone().unwrap_or_default());
     if let Some(timeout) = common.node_timeout {
         builder = builder.node_timeout(*timeout);
     }
-    if let Some(guard) = guard(common) {
-        builder = builder.restart_guard(guard);
+    if let Some(max_ttl) = common.guard_max_ttl {
+        builder = builder.restart_guard(RestartGuard::strict(*max_ttl));
     }
     builder.build().map_err(|error| match error {
         BuildError::DuplicateNode { .. } => Failure::new(PERMANENT, error),
         _ => Failure::usage(error),
     })
-}
-
-/// A manager for questions. Its ttl is the default one, or the longest that the restart guard
-/// allows.
-pub(crate) fn manager(common: &Common) -> Result<LockManager, Failure> {
-    let ttl = guard(common).map_or(TTL, |guard| guard.max_ttl().min(TTL));
-    open(common, ttl, None)
-}
-
-fn guard(common: &Common) -> Option<RestartGuard> {
-    common.guard_max_ttl.map(|max_ttl| RestartGuard::strict(*max_ttl))
 }
 
 /// A node for each address.

@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 
 use crate::args::{Common, Lock};
 use crate::exit::{Failure, UNWRITTEN};
-use crate::nodes::{CLOSE, manager};
+use crate::nodes::{CLOSE, open};
 use crate::say;
 use crate::session::Session;
 
@@ -81,5 +81,5 @@ pub(crate) async fn release(common: &Common) -> Result<u8, Failure> {
 fn read(common: &Common) -> Result<(LockManager, DetachedLock), Failure> {
     let text = io::read_to_string(io::stdin()).map_err(Failure::usage)?;
     let record = DetachedLock::decode(text.trim()).map_err(Failure::usage)?;
-    Ok((manager(common)?, record))
+    Ok((open(common, None)?, record))
 }

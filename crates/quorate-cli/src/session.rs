@@ -40,7 +40,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn open(common: &Common, held: &Held) -> Result<Self, Failure> {
-        let manager = open(common, held.ttl(), held.label.as_deref())?;
+        let manager = open(common, Some(held))?;
         let (signals, named, was_at_risk) = (Signals::new(), BTreeSet::new(), false);
         let (is_quiet, is_verbose) = (common.quiet, common.verbose);
         Ok(Self { manager, signals, is_quiet, is_verbose, named, was_at_risk })
