@@ -32,7 +32,11 @@ pub(crate) fn open(common: &Common, held: Option<&Held>) -> Result<LockManager, 
         builder = builder.restart_guard(RestartGuard::strict(*max_ttl));
     }
     builder.build().map_err(|error| match error {
-        BuildError::DuplicateNode { .. } => Failure::new(PERMANENT, error),
+        BuildError::DuplicateNode { .. } => {
+            let tip = "a name that stands for several servers is one node: \
+                       give each server by a name of its own";
+            Failure::new(PERMANENT, format!("{error}; {tip}"))
+        }
         _ => Failure::usage(error),
     })
 }

@@ -1,7 +1,8 @@
 //! `lock`, `extend` and `release`: a detached lock for the steps of a pipeline.
 
+use std::fs;
+use std::io::{self, IsTerminal as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::{fs, io};
 
 use quorate::error::AdoptError;
 use quorate::{DetachedLock, LockManager};
@@ -38,6 +39,9 @@ async fn print(session: &mut Session, lock: &Lock) -> Result<u8, Failure> {
     let guard = session.acquire(request, names, held.wait()).await?;
     if held.ttl.is_none() {
         session.warn(format!("nobody renews this lock: it ends after {:?}. See --ttl", held.ttl()));
+    }
+    if io::stdout().is_terminal() {
+        session.warn("the record is a secret: any process that has it can release the lock");
     }
     let record = guard.detach()?;
     let text = record.encode();
