@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 #![expect(clippy::disallowed_methods, reason = "an origin: time passes by hand")]
 
-mod decided;
 mod fingerprint;
 mod golden;
 mod player;

@@ -10,7 +10,6 @@ use quorate_pure::core_source::algorithm::attempt::{
 use quorate_pure::core_source::algorithm::fence::FencingToken;
 use quorate_pure::core_source::algorithm::quorum::NodeId;
 
-use crate::decided::{Decision, decided};
 use crate::golden::{epoch, parse_duration};
 
 pub(crate) struct Player {
@@ -194,11 +193,7 @@ impl Player {
             }
         }
         let before = std::mem::replace(&mut self.results, self.attempt.results());
-        for decision in decided(&before, &self.results) {
-            if !self.is_model || decision != Decision::Cleared {
-                self.decided.push(self.tell_decision(decision));
-            }
-        }
+        self.decided.extend(self.tell_decided(&before).into_iter().flatten());
     }
 
     fn tell(&self, message: Message) -> String {
@@ -214,20 +209,29 @@ impl Player {
         verb(message) + &detail
     }
 
-    fn tell_decision(&self, decision: Decision) -> String {
-        let end = || self.attempt.valid_until().map(at).unwrap_or_default();
-        match (decision, self.attempt.fencing_token()) {
-            (Decision::Won, Some(token)) if !self.is_model => {
-                format!("Won({}) token {token}", end())
-            }
-            (Decision::Won | Decision::Extended | Decision::ExtendFailed, _) => {
-                format!("{decision:?}({})", end())
-            }
-            (Decision::NotWon(_), _) if self.is_model => "NotWon".into(),
-            (Decision::Released(Released::Ours), _) => "Released".into(),
-            (Decision::Released(other), _) => format!("{other:?}"),
-            (other, _) => format!("{other:?}"),
-        }
+    /// What was decided in an input: the difference between the results before and after it.
+    fn tell_decided(&self, before: &Results) -> [Option<String>; 8] {
+        let (after, end) = (&self.results, self.attempt.valid_until().map(at).unwrap_or_default());
+        let token = self.attempt.fencing_token().filter(|_| !self.is_model);
+        let token = token.map(|token| format!(" token {token}")).unwrap_or_default();
+        let became = |was: bool, is: bool, what: &str| (is && !was).then(|| what.to_owned());
+        [
+            after.first.filter(|_| before.first.is_none()).map(|first| match first {
+                Ok(()) => format!("Won({end}){token}"),
+                Err(_) if self.is_model => "NotWon".into(),
+                Err(loss) => format!("NotWon({loss:?})"),
+            }),
+            (after.extended != before.extended).then(|| format!("Extended({end})")),
+            (after.failed != before.failed).then(|| format!("ExtendFailed({end})")),
+            became(before.is_revoked, after.is_revoked, "Revoked"),
+            after.lost.filter(|_| before.lost.is_none()).map(|why| format!("LeaseLost({why:?})")),
+            after.released.filter(|_| before.released.is_none()).map(|released| match released {
+                Released::Ours => "Released".into(),
+                other => format!("{other:?}"),
+            }),
+            became(before.is_undone, after.is_undone, "Undone"),
+            became(before.is_cleared, after.is_cleared && !self.is_model, "Cleared"),
+        ]
     }
 
     /// The line with what came out: calls of one kind, in the order of the nodes, together.
