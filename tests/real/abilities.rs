@@ -1,11 +1,15 @@
-//! Nodes that are full.
+//! Nodes that are full, and what is done where nothing can be written.
 
 use quorate::backend::{AcquireOptions, FenceHint, ReleaseOptions, Vote};
+use quorate::operators::LockState;
 use quorate::{BackendErrorKind, FencingToken};
-use quorate_tests::RedisServer;
+use quorate_tests::{Nodes, RedisServer};
 
 use crate::calls::claim;
-use crate::client::{Client, assert_clean, only_error, unreachable, with_each};
+use crate::client::{
+    Client, all_have, assert_clean, close, only_error, unreachable, with_each, with_each_client,
+};
+use crate::wire::commands;
 
 /// From Redis 7 on. It changes what is there, and stores nothing new; scripts that a person has flushed are loaded again.
 #[test]
@@ -68,5 +72,32 @@ fn a_full_node_releases_a_fenced_lock() {
         assert_eq!(failed.kind(), BackendErrorKind::OutOfMemory, "{failed}");
         node.cli(&["CONFIG", "SET", "maxmemory", "0"]);
         node.flushall();
+    });
+}
+
+/// A replica, or a node that may not write, reports what it has all the same: it is only read.
+#[test]
+fn a_lock_is_looked_at_where_nothing_can_be_written() {
+    let nodes = &Nodes::start(3);
+    with_each_client(|client| async move {
+        let manager = client.manager(nodes);
+        let guard = manager.lock("r").await.unwrap();
+        all_have(nodes, "r").await;
+        assert_eq!(nodes[1].cli(&["REPLICAOF", "127.0.0.1", "1"]).error(), None);
+        assert_eq!(nodes[2].cli(&["CONFIG", "SET", "maxmemory", "1"]).error(), None);
+        let monitor = nodes[0].monitor();
+        let held = manager.inspect("r").await.unwrap();
+        let commands = commands(monitor);
+        assert_eq!((held.state(), held.nodes_held()), (LockState::Held, 3), "{client:?}: {held}");
+        let names: Vec<_> = commands.iter().map(|words| words[0].to_ascii_uppercase()).collect();
+        let reads = ["EVALSHA", "EVAL", "GET", "PTTL"];
+        assert!(names.iter().all(|name| reads.contains(&name.as_str())), "{commands:?}");
+        // The second one is the holder's look.
+        let gets = names.iter().filter(|name| *name == "GET").count();
+        assert!((1..=2).contains(&gets), "{commands:?}");
+        nodes[1].cli(&["REPLICAOF", "NO", "ONE"]);
+        nodes[2].cli(&["CONFIG", "SET", "maxmemory", "0"]);
+        guard.release().await.unwrap();
+        close(&manager, nodes).await;
     });
 }

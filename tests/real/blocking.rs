@@ -16,7 +16,7 @@ use crate::client::{Client, current_thread, multi_thread};
 use crate::working::share;
 
 /// Everything that a thread can do without async.
-fn everything(manager: &LockManager) {
+fn everything(manager: LockManager) {
     let guard = manager.lock("r").auto_renew().lock_blocking().unwrap();
     assert!(guard.is_valid() && manager.try_lock_blocking("r").unwrap().is_none());
     guard.release_blocking().unwrap();
@@ -52,14 +52,10 @@ fn with_each(
 #[test]
 fn a_thread_without_a_runtime_locks_on_each_runtime() {
     let (nodes, tokio) = (&Nodes::start(3), multi_thread());
-    with_each(
-        nodes,
-        |builder| builder.runtime(TokioRuntime::new()),
-        |manager| everything(&manager),
-    );
-    with_each(nodes, |builder| builder.runtime(SmolRuntime::new()), |manager| everything(&manager));
+    with_each(nodes, |builder| builder.runtime(TokioRuntime::new()), everything);
+    with_each(nodes, |builder| builder.runtime(SmolRuntime::new()), everything);
     let given = || TokioRuntime::of(tokio.handle().clone());
-    with_each(nodes, |builder| builder.runtime(given()), |manager| everything(&manager));
+    with_each(nodes, |builder| builder.runtime(given()), everything);
 }
 
 #[test]
@@ -69,16 +65,16 @@ fn a_thread_of_tokio_that_may_block_locks() {
     let ends = async |task: JoinHandle<()>| task.await.unwrap();
     for tokio in [multi_thread(), current_thread()] {
         with_each(nodes, here, |manager| {
-            tokio.block_on(async { ends(spawn_blocking(move || everything(&manager))).await });
+            tokio.block_on(async { ends(spawn_blocking(move || everything(manager))).await });
         });
         // A thread of the program that has entered the runtime.
         let driven = multi_thread();
         let _entered = driven.enter();
-        with_each(nodes, here, |manager| everything(&manager));
+        with_each(nodes, here, everything);
     }
     let tokio = multi_thread();
     with_each(nodes, here, |manager| {
-        let task = async move { block_in_place(|| everything(&manager)) };
+        let task = async move { block_in_place(|| everything(manager)) };
         tokio.block_on(async { ends(tokio::spawn(task)).await });
     });
 }

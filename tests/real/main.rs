@@ -18,7 +18,6 @@ mod groups;
 mod guard;
 mod homes;
 mod input;
-mod inspect;
 mod lacks;
 mod matrix;
 mod peers;
