@@ -22,5 +22,5 @@ pub use program::Program;
 pub use proxy::{Direction, Mode, Proxy};
 pub use redis_server::{
     Authority, Builder, Certificate, Connection, Monitor, Monitored, Nodes, RedisServer, Reply,
-    TEST_CA, TempDir,
+    TEST_CA, TempDir, temp_dir,
 };

@@ -4,9 +4,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use tempfile::TempDir;
+
 mod authority;
 mod builder;
-mod dir;
 mod monitor;
 mod nodes;
 mod process;
@@ -15,7 +16,6 @@ mod resp;
 pub use authority::{Authority, Certificate};
 pub(crate) use builder::free_port;
 pub use builder::{Builder, TEST_CA};
-pub use dir::TempDir;
 pub use monitor::{Monitor, Monitored};
 pub use nodes::Nodes;
 pub use resp::{Connection, Reply};
@@ -26,6 +26,11 @@ use crate::wait::eventually;
 
 /// The harness's own user, present wherever the test asked for passwords or users.
 const ADMIN: (&str, &str) = ("quorate-harness", "quorate-harness");
+
+/// Makes an empty directory, which goes with its owner. The path of a unix socket in it has about a hundred bytes.
+pub fn temp_dir() -> TempDir {
+    tempfile::Builder::new().prefix("quorate-").tempdir().expect("a directory for temporary files")
+}
 
 /// A `redis-server` or `valkey-server` process, killed and cleaned up on drop.
 ///

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::dir::TempDir;
+use super::{TempDir, temp_dir};
 
 /// An authority for TLS, made by `openssl`, which has to be installed. Its files go with it.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Authority {
     }
 
     fn create_with(config: &str) -> Self {
-        let authority = Self(TempDir::create());
+        let authority = Self(temp_dir());
         fs::write(authority.file("config"), config).expect("a file in our own directory");
         authority.openssl(&format!("req -x509 {KEY} -keyout ca.key -out ca.crt {NAME}authority"));
         authority

@@ -7,9 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::authority::{Authority, Certificate};
-use super::dir::TempDir;
 use super::process::Process;
-use super::{ADMIN, RedisServer};
+use super::{ADMIN, RedisServer, temp_dir};
 
 /// How often a start picks another port after another process took the first one.
 const PORT_TRIES: usize = 16;
@@ -100,7 +99,7 @@ impl Builder {
     pub fn start(self) -> RedisServer {
         for _ in 0..PORT_TRIES {
             let (dir, port, tls_port) =
-                (TempDir::create(), free_port(), self.tls.as_ref().map(|_| free_port()));
+                (temp_dir(), free_port(), self.tls.as_ref().map(|_| free_port()));
             match Process::start(dir.path(), &self.render(port, tls_port)) {
                 Ok(process) => {
                     let process = Mutex::new(Some(process));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::inherited;
 use quorate_tests::wait::eventually;
-use quorate_tests::{Nodes, RedisServer, Reply, TempDir};
+use quorate_tests::{Nodes, RedisServer, Reply, TempDir, temp_dir};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process, test_kill_process_group};
 
 pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
@@ -29,7 +29,7 @@ pub(crate) struct Dir(TempDir);
 
 impl Dir {
     pub(crate) fn new() -> Self {
-        let dir = TempDir::create();
+        let dir = temp_dir();
         fs::write(dir.path().join("here"), "").unwrap();
         Self(dir)
     }
