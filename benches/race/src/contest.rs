@@ -164,29 +164,3 @@ impl Contestant for Rslock {
         true
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use quorate_tests::Nodes;
-    use quorate_tests::wait::LONG_TTL;
-
-    use super::*;
-
-    async fn locks<C: Contestant>(name: &str, addresses: &[String]) {
-        let contestant = C::connect(name, addresses.to_vec(), LONG_TTL).await.unwrap();
-        let held = contestant.acquire(name).await.expect(name);
-        assert!(contestant.release(held).await, "{name}");
-        contestant.close().await;
-    }
-
-    #[tokio::test]
-    async fn each_contestant_releases_what_it_has_acquired() {
-        let nodes = Nodes::start(3);
-        let addresses = &nodes.addresses();
-        locks::<Quorate>(QUORATE_REDIS, addresses).await;
-        locks::<Quorate>(QUORATE_FRED, addresses).await;
-        locks::<ByHand<Redis>>(BARE_REDIS, addresses).await;
-        locks::<ByHand<Fred>>(BARE_FRED, addresses).await;
-        locks::<Rslock>(RSLOCK, addresses).await;
-    }
-}

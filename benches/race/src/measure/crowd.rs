@@ -190,29 +190,3 @@ fn figures(
         ("overlaps", overlaps),
     ]
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_those_of_the_holds() {
-        let figure = |holds: [Hold; 2], contenders, name: &str| {
-            let figures = figures(holds.into(), 30.0, SECOND, contenders);
-            figures.iter().find(|(metric, _)| *metric == name).map(|(_, value)| *value)
-        };
-        let holds = [[2, 0, 11_000, 20_000], [1, 0, 1000, 9000]];
-        for (name, value) in [
-            ("gap p50 µs", 2.0),
-            ("to another %", 100.0),
-            ("overlaps", 0.0),
-            ("least share", 0.0),
-            ("commands/hand-over", 15.0),
-        ] {
-            assert_eq!(figure(holds, 8, name), Some(value), "{name}");
-        }
-        assert_eq!(figure(holds, 2, "least share"), Some(1.0));
-        let overlapping = [[1, 0, 1000, 9000], [2, 0, 8000, 20_000]];
-        assert_eq!(figure(overlapping, 8, "overlaps"), Some(1.0));
-    }
-}
