@@ -336,22 +336,8 @@ fn once_per_the_usual_periods_and_64_permits_are_looked_for() {
     let (nodes, dir) = (&Nodes::start(1), &Dir::new());
     let addresses = &nodes.addresses();
     let run = |words: &[&str]| crate::support::run(dir, addresses, words);
-    for period in [
-        "59s",
-        "1m",
-        "59m",
-        "1h",
-        "23h",
-        "1day",
-        "24h",
-        "1week",
-        "1w",
-        "1month",
-        "1M",
-        "local-day",
-        "local-week",
-        "local-month",
-    ] {
+    let periods = "59s 1m 59m 1h 23h 1day 24h 1week 1w 1month 1M local-day local-week local-month";
+    for period in periods.split(' ') {
         // The period may end in between.
         run_until(
             |done| done.out.contains(": done until "),
