@@ -1,8 +1,9 @@
 //! `lock`, `extend` and `release`: a detached lock for the steps of a pipeline.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
 use quorate::error::AdoptError;
 use quorate::{DetachedLock, LockManager};
@@ -29,7 +30,9 @@ pub(crate) async fn lock(common: &Common, lock: &Lock) -> Result<u8, Failure> {
 
 /// Whether standard output is /dev/null, which std opens in place of one that is closed.
 fn is_discarded() -> io::Result<bool> {
-    Ok(fs::metadata("/dev/stdout")?.rdev() == fs::metadata("/dev/null")?.rdev())
+    let output = File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?;
+    let null = fs::metadata("/dev/null")?;
+    Ok(output.file_type().is_char_device() && output.rdev() == null.rdev())
 }
 
 async fn print(session: &mut Session, lock: &Lock) -> Result<u8, Failure> {
