@@ -66,40 +66,51 @@ mod linux {
 
     pub(super) fn time_suspended() -> Duration {
         static SUSPENDS: Suspends = Suspends::new();
-        SUSPENDS.look(|| {
+        let boottime = clock_gettime(ClockId::Boottime);
+        SUSPENDS.look(nanoseconds(boottime), || {
             let boottime = clock_gettime(ClockId::Boottime);
-            lead(boottime, clock_gettime(ClockId::Monotonic))
+            nanoseconds(boottime) - nanoseconds(clock_gettime(ClockId::Monotonic))
         })
     }
 
-    /// How far `boottime` is ahead, in nanoseconds.
-    pub(super) const fn lead(boottime: Timespec, monotonic: Timespec) -> i64 {
-        let seconds = boottime.tv_sec - monotonic.tv_sec;
-        seconds * 1_000_000_000 + (boottime.tv_nsec - monotonic.tv_nsec)
+    pub(super) const fn nanoseconds(time: Timespec) -> i64 {
+        time.tv_sec * 1_000_000_000 + time.tv_nsec
     }
+
+    /// What is shorter is noise.
+    const MILLISECOND: i64 = 1_000_000;
 
     /// How far boottime, which advances during a suspend, is ahead of monotonic, which does not. In
     /// nanoseconds.
     pub(super) struct Suspends {
         at_first: OnceLock<i64>,
         most: AtomicI64,
+        /// The boottime at which they were compared last.
+        compared_at: AtomicI64,
     }
 
     impl Suspends {
         pub(super) const fn new() -> Self {
-            Self { at_first: OnceLock::new(), most: AtomicI64::new(i64::MIN) }
+            let [most, compared_at] = [const { AtomicI64::new(i64::MIN) }; 2];
+            Self { at_first: OnceLock::new(), most, compared_at }
         }
 
-        /// The time suspended, by the largest lead so far. What is below a millisecond is noise.
+        /// The time suspended, by the largest lead so far, at this boottime.
+        ///
+        /// A suspend moves boottime on. So for a millisecond of boottime the clocks need not be
+        /// compared again, and most looks read one clock.
         ///
         /// An interrupt between the two reads of a lead makes it too small, never too large. So the
         /// first one is the largest of eight.
-        pub(super) fn look(&self, lead: impl Fn() -> i64) -> Duration {
+        pub(super) fn look(&self, boottime: i64, lead: impl Fn() -> i64) -> Duration {
             let at_first = || (0..8).map(|_| lead()).fold(i64::MIN, i64::max);
             let at_first = *self.at_first.get_or_init(at_first);
-            let lead = lead();
-            let most = self.most.fetch_max(lead, Ordering::Relaxed).max(lead);
-            let since = most.saturating_sub(at_first) / 1_000_000;
+            // Acquire and release: the lead that belongs to it is seen, too.
+            if boottime.saturating_sub(self.compared_at.load(Ordering::Acquire)) >= MILLISECOND {
+                self.most.fetch_max(lead(), Ordering::Relaxed);
+                self.compared_at.store(boottime, Ordering::Release);
+            }
+            let since = self.most.load(Ordering::Relaxed).saturating_sub(at_first) / MILLISECOND;
             Duration::from_millis(u64::try_from(since).unwrap_or(0))
         }
     }
@@ -118,15 +129,9 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn boottime_is_ahead_by_seconds_and_nanoseconds() {
-        let time = |tv_sec, tv_nsec| rustix::time::Timespec { tv_sec, tv_nsec };
-        for (boottime, monotonic, ahead) in [
-            (time(9, 7), time(9, 7), 0),
-            (time(9, 7), time(4, 3), 5_000_000_004),
-            (time(9, 3), time(4, 7), 4_999_999_996),
-        ] {
-            assert_eq!(linux::lead(boottime, monotonic), ahead);
-        }
+    fn a_time_is_counted_in_nanoseconds() {
+        let time = |tv_sec, tv_nsec| linux::nanoseconds(rustix::time::Timespec { tv_sec, tv_nsec });
+        assert_eq!(time(9, 3) - time(4, 7), 4_999_999_996);
     }
 
     /// Rule T4.
@@ -134,13 +139,37 @@ mod tests {
     #[test]
     fn a_suspend_is_counted_from_the_first_look_after_it() {
         const HOUR: i64 = 3_600_000_000_000;
+        const MS: i64 = 1_000_000;
         let suspends = linux::Suspends::new();
+        let look = |boottime, lead: i64| suspends.look(boottime, || lead);
         let hours = |count: u64| Duration::from_secs(3600 * count);
-        assert_eq!(suspends.look(|| 300), Duration::ZERO, "earlier suspends do not count");
-        assert_eq!(suspends.look(|| 999_999), Duration::ZERO, "noise");
-        assert_eq!(suspends.look(|| HOUR + 400), hours(1));
-        assert_eq!(suspends.look(|| 2 * HOUR + 300), hours(2));
-        assert_eq!(suspends.look(|| HOUR), hours(2), "never less");
+        assert_eq!(look(0, 300), Duration::ZERO, "earlier suspends do not count");
+        assert_eq!(look(MS, MS - 1), Duration::ZERO, "noise");
+        assert_eq!(look(HOUR + MS, HOUR + 400), hours(1));
+        assert_eq!(look(2 * HOUR + MS, 2 * HOUR + 300), hours(2));
+        assert_eq!(look(2 * HOUR + 2 * MS, HOUR), hours(2), "never less");
+        // The shortest suspend that counts, with no time awake.
+        assert_eq!(
+            look(2 * HOUR + 3 * MS, 2 * HOUR + MS + 300),
+            hours(2) + Duration::from_millis(1)
+        );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn within_a_millisecond_the_clocks_are_compared_once() {
+        let (suspends, compared) = (linux::Suspends::new(), std::cell::Cell::new(0));
+        let look = |boottime| {
+            suspends.look(boottime, || {
+                compared.set(compared.get() + 1);
+                0
+            })
+        };
+        for boottime in [5_000_000, 5_999_999, 4_000_000, 6_000_000, 6_999_999] {
+            look(boottime);
+        }
+        // The first look makes eight more.
+        assert_eq!(compared.get(), 8 + 2);
     }
 }
 
