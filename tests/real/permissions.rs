@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select, try_join, try_join_all};
 use quorate::{BackendError, LockError, LockManager};
-use quorate_tests::wait::{LONG_TTL, until};
+use quorate_tests::wait::{LONG_TTL, until, within_limit};
 use quorate_tests::{RedisServer, Reply};
 
 use crate::client::{Client, assert_clean, calls, current_thread, on_tokio, unhurried};
@@ -277,7 +277,7 @@ fn the_settings_of_the_guide_are_enough_and_its_checker_sees_it() {
     }
 }
 
-/// Saves work, and no more.
+/// It saves the nodes work, and no more.
 const CACHING: &str = "+client|caching";
 
 /// How often the node has refused a user.
@@ -287,9 +287,9 @@ fn refusals(node: &RedisServer) -> Vec<(String, Reply)> {
     log.map(|entry| refusal(entry.array())).collect()
 }
 
-/// Each connection asks once.
+/// Each connection asks once. Then the node tracks all keys that are read.
 #[test]
-fn a_user_without_client_caching_loses_speed_only() {
+fn p2_a_user_without_client_caching_loses_speed_only() {
     let node = RedisServer::start();
     let words: Vec<_> = line("locker", ">pw").into_iter().filter(|word| word != CACHING).collect();
     assert_eq!(node.cli(&words).error(), None);
@@ -304,6 +304,11 @@ fn a_user_without_client_caching_loses_speed_only() {
             assert!(before.iter().any(is_caching), "{client:?}: {before:?}");
             cycle(&manager, &names).await;
             assert_eq!(refusals(&node), before, "{client:?}");
+            let guard = manager.lock(names[0]).await.unwrap();
+            guard.extend().await.unwrap();
+            node.cli(&["DEL", names[0]]);
+            within_limit("the end of the lease", guard.lost()).await;
+            drop(guard);
             assert_clean(&manager).await;
         });
     }

@@ -3,10 +3,10 @@
 //!
 //! [`Batcher::begin`] queues a call. The task connects at the first call, takes what is queued, at
 //! most 64 calls (32 for a [single node](Limits::of_nodes)), and hands it to the client by one poll
-//! of [`Connection::send`]. Tasks that can run go first, once before each pipeline. The task of the
-//! batcher answers the calls when the replies are there. At most four pipelines are in flight. If
-//! only one were allowed, the undo would wait in the queue until a slow node had answered the
-//! acquire, and would be lost if the program ended (C8).
+//! of [`Connection::send`]. Tasks that can run go first, once before each pipeline but that behind a
+//! call that was alone. The task of the batcher answers the calls when the replies are there. At
+//! most four pipelines are in flight. If only one were allowed, the undo would wait in the queue
+//! until a slow node had answered the acquire, and would be lost if the program ended (C8).
 //!
 //! # One script for many
 //!
@@ -14,8 +14,10 @@
 //! answer for each, and so are the plain extensions. *Plain* is a call of an exclusive lock; its
 //! release has no fencing number and asks no gate. If a script fails as a whole, or answers nil for
 //! a call, what it has left open is sent alone. So are releases of one key where the server has a
-//! compare-and-delete, extensions before Redis 7, and a command of one call. `CLIENT CACHING NO` in
-//! front of a script of releases keeps its keys out of client tracking.
+//! compare-and-delete, extensions before Redis 7, and a command of one call.
+//!
+//! `CLIENT CACHING YES` in front of an extension or a look makes the server track its keys. It
+//! tracks no others, unless the user may not choose.
 //!
 //! # Order
 //!

@@ -35,8 +35,8 @@ pub struct Features {
     /// Whether the connection has client tracking, so that the server pushes changes of keys that
     /// were read.
     pub(crate) tracks: bool,
-    /// Whether a command may be kept from that: the user has not been refused it.
-    pub(crate) opts_out: bool,
+    /// Whether it does so for a command behind `CLIENT CACHING YES` alone.
+    pub(crate) opts_in: bool,
     /// Whether a call may ask whether others wait: the user has not been refused it.
     pub(crate) may_ask: bool,
     /// The server has lost a script. All are loaded again in front of the next commands.
@@ -61,7 +61,7 @@ impl Features {
             names_holder: false,
             runs_when_full: false,
             tracks: false,
-            opts_out: false,
+            opts_in: false,
             may_ask: true,
             must_load: false,
             fsync: None,

@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::error_reply::{because, error_of_reply};
 use crate::features::{self, CompareAndDelete, Features};
 use crate::group::NodeGroup;
-use crate::operation::{SCRIPTS, WHEN_FULL};
+use crate::operation::{SCRIPTS, WHEN_FULL, tracked};
 use crate::script::{By, Script, script};
 use crate::value::{Value, no_reply, read};
 
@@ -72,13 +72,8 @@ async fn begin<C: Connection>(
 type Answers = Vec<Result<Value, BackendError>>;
 
 /// Switches client tracking on. `NOLOOP`: a change by this connection is pushed to others only.
-/// `OPTOUT`: `CLIENT CACHING NO` keeps the next command out of it.
-fn track<C: Command>(purpose: Purpose) -> C {
-    let command = C::new("CLIENT").arg("TRACKING").arg("ON");
-    match purpose {
-        Purpose::Commands => command.arg("OPTOUT").arg("NOLOOP"),
-        Purpose::Watches => command,
-    }
+fn track<C: Command>(how: &[&str]) -> C {
+    how.iter().fold(C::new("CLIENT").arg("TRACKING"), |command, word| command.arg(word))
 }
 
 /// What an operator sees of a connection in `CLIENT LIST`.
@@ -101,11 +96,20 @@ impl Purpose {
             Self::Commands => {
                 let receives = connection.receives_pushes();
                 let mut commands = vec![set_name(CLIENT_NAME)];
-                commands.extend(receives.then(|| track(self)));
+                if receives {
+                    commands.extend([track(&["ON", "OPTIN", "NOLOOP"]), tracked()]);
+                }
                 let (mut features, mut replies) = begin(connection, group, commands).await?;
-                let tracks = receives.then(|| replies.pop()).flatten();
-                features.tracks = tracks.is_some_and(|reply| read(reply).is_ok());
-                features.opts_out = features.tracks;
+                let mut is_done = || replies.pop().is_some_and(|reply| read(reply).is_ok());
+                if receives {
+                    (features.opts_in, features.tracks) = (is_done(), is_done());
+                }
+                if features.tracks && !features.opts_in {
+                    // The user may not opt in. So the server tracks the keys of all commands.
+                    let commands = vec![track(&["OFF"]), track(&["ON", "NOLOOP"])];
+                    let reply = connection.send(commands).await.pop();
+                    features.tracks = reply.is_some_and(|reply| read(reply).is_ok());
+                }
                 Ok(features)
             }
             Self::Watches if !connection.receives_pushes() => {
@@ -113,7 +117,7 @@ impl Purpose {
             }
             Self::Watches => {
                 let name = format!("{CLIENT_NAME}:watches");
-                let mut replies = connection.send(vec![set_name(&name), track(self)]).await;
+                let mut replies = connection.send(vec![set_name(&name), track(&["ON"])]).await;
                 let told = read(replies.pop().unwrap_or_else(no_reply));
                 told.map_err(|error| {
                     let error = because("this node cannot watch keys", &error);

@@ -33,9 +33,9 @@ use crate::features::{self, Features};
 use crate::script::{By, Script, script};
 use crate::value::Value;
 
-pub(crate) use look::pushed_keys;
+pub(crate) use look::{pushed_keys, tracked};
 use queue::watched_key;
-pub(crate) use together::{answers, command as together, sharing, untracked};
+pub(crate) use together::{answers, command as together, sharing};
 
 /// How a command asks, which decides what its reply means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

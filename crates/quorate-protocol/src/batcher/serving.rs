@@ -70,13 +70,13 @@ struct Sent {
     form: Form,
     /// The other calls of its script.
     others: Vec<Call>,
-    /// A command in front keeps it from client tracking.
-    is_untracked: bool,
+    /// A command in front makes the server track its keys.
+    is_tracked: bool,
 }
 
 impl Sent {
     const fn new(call: Call, form: Form) -> Self {
-        Self { call, form, others: Vec::new(), is_untracked: false }
+        Self { call, form, others: Vec::new(), is_tracked: false }
     }
 }
 
@@ -128,13 +128,14 @@ impl<'a, D: Dial> Serving<'a, D> {
             let mut is_answered = false;
             while !is_over && self.in_flight.len() < WINDOW && self.has_calls() {
                 // The tasks that can run go first, once before each pipeline: the acquire of a task
-                // that a release wakes then leaves in the pipeline of that release.
+                // that a release wakes then leaves in the pipeline of that release. The call behind
+                // one that was alone, which may be of the only task, need not wait for others.
                 if !std::mem::replace(&mut self.has_yielded, true) {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                self.has_yielded = false;
                 is_answered |= self.send(context);
+                self.has_yielded = self.has_one_in_flight();
             }
             self.is_behind = self.in_flight.len() >= WINDOW;
             if let Poll::Ready(ended) = self.poll_timer(context) {
@@ -145,6 +146,11 @@ impl<'a, D: Dial> Serving<'a, D> {
                 return Poll::Pending;
             }
         }
+    }
+
+    fn has_one_in_flight(&self) -> bool {
+        let sent = self.in_flight.iter().flat_map(|pipeline| &pipeline.sent);
+        sent.map(|sent| 1 + sent.others.len()).take(2).sum::<usize>() == 1
     }
 
     fn has_calls(&self) -> bool {
@@ -194,17 +200,17 @@ impl<'a, D: Dial> Serving<'a, D> {
             self.features.must_load |= loads > 0;
             return false;
         }
-        // The last one first: what is sent in front of a script moves the commands behind.
+        // The last one first: what is sent in front of a command moves those behind.
         for (at, one) in sent.iter_mut().enumerate().rev() {
-            if one.others.is_empty() {
-                continue;
+            if !one.others.is_empty() {
+                let calls = std::iter::once(&one.call).chain(&one.others);
+                let command = operation::together(calls.map(Call::operation), &self.features);
+                commands[front + at] = command;
             }
-            let calls = std::iter::once(&one.call).chain(&one.others);
-            let command = operation::together(calls.map(Call::operation), &self.features);
-            commands[front + at] = command;
-            if let Some(untracked) = operation::untracked(one.call.operation(), &self.features) {
-                commands.insert(front + at, untracked);
-                one.is_untracked = true;
+            one.is_tracked = self.features.opts_in
+                && operation::pushed_keys(one.call.operation()).next().is_some();
+            if one.is_tracked {
+                commands.insert(front + at, operation::tracked());
             }
         }
         if self.in_flight.is_empty() {
@@ -253,8 +259,8 @@ impl<'a, D: Dial> Serving<'a, D> {
     fn answer(&mut self, pipeline: Pipeline<'a>) -> Result<(), Nonsense> {
         let Pipeline { mut sending, loads, lists, task, sent } = pipeline;
         let answers = Pin::new(&mut sending).take_output().unwrap_or_default();
-        let untracked = sent.iter().filter(|sent| sent.is_untracked).count();
-        if answers.len() != loads + lists + sent.len() + untracked {
+        let tracked = sent.iter().filter(|sent| sent.is_tracked).count();
+        if answers.len() != loads + lists + sent.len() + tracked {
             return Err(Nonsense);
         }
         self.active_at = Instant::now();
@@ -269,9 +275,9 @@ impl<'a, D: Dial> Serving<'a, D> {
             let answers = answers.by_ref().take(lists).collect();
             self.features.note_group(group, &self.shared.way.name, answers, &task);
         }
-        for Sent { call, form, others, is_untracked } in sent {
-            if is_untracked && answers.next().is_some_and(|answer| refused(&answer)) {
-                self.features.opts_out = false;
+        for Sent { call, form, others, is_tracked } in sent {
+            if is_tracked && answers.next().is_some_and(|answer| refused(&answer)) {
+                (self.features.opts_in, self.features.tracks) = (false, false);
             }
             let answer = answers.next().unwrap_or_else(no_reply);
             if others.is_empty() {

@@ -31,6 +31,11 @@ pub(crate) fn pushed_keys(operation: &Operation) -> impl Iterator<Item = Cow<'_,
     keys.chain(watched_key(operation).map(Cow::from))
 }
 
+/// In front of a command whose keys the server tracks: it tracks no others.
+pub(crate) fn tracked<C: Command>() -> C {
+    C::new("CLIENT").arg("CACHING").arg("YES")
+}
+
 /// The reply to a look at one key.
 pub(super) fn looked(claim: &Claim, reply: &Value) -> Result<Reply, BackendError> {
     match reply {

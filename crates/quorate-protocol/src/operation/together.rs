@@ -1,8 +1,7 @@
 //! Several releases, or several extensions, as one script call with an answer for each.
 //!
 //! With client tracking, a command that reads makes the server remember **all** keys of its script.
-//! So these scripts read all keys by one `MGET`, and not one by one. Of a release it need not
-//! remember any.
+//! So these scripts read all keys by one `MGET`, and not one by one.
 
 use std::mem::discriminant;
 
@@ -33,13 +32,6 @@ pub(crate) fn sharing(operation: &Operation, features: &Features) -> bool {
     };
     let has_failed = features.alone.contains(&discriminant(operation));
     operation.is_plain() && features.scripts.is_ok() && !is_alone && !has_failed
-}
-
-/// In front of a script of releases: the server does not track the keys that it reads.
-pub(crate) fn untracked<C: Command>(operation: &Operation, features: &Features) -> Option<C> {
-    let is_release = matches!(operation, Operation::Release(..));
-    let command = || C::new("CLIENT").arg("CACHING").arg("NO");
-    (is_release && features.opts_out).then(command)
 }
 
 /// One command for operations of one kind, each of which is [`sharing`].

@@ -249,24 +249,35 @@ async fn a5_a_shared_script_that_fails_is_sent_call_by_call() {
     }
 }
 
-/// Else the server would remember each key of the script. A user who may not do that is asked once.
+/// The server remembers keys for a message about their next change: those of extensions, and not
+/// those of releases, unless the user may not choose. Rule P2.
 #[tokio::test(start_paused = true)]
-async fn a_shared_release_is_not_tracked() {
-    let (untracked, shared) = ("CLIENT CACHING NO", "EVALSHA");
-    for (answer, expected) in [
-        (Value::Okay, &[untracked, shared, untracked, shared, shared][..]),
-        (error("NOPERM this user has no permissions"), &[untracked, shared, shared, shared]),
+async fn p2_the_node_tracks_what_is_extended_and_no_more() {
+    let (chosen, all_keys) = ("CLIENT TRACKING ON OPTIN NOLOOP", "CLIENT TRACKING ON NOLOOP");
+    let (track, off, run) = ("CLIENT CACHING YES", "CLIENT TRACKING OFF", "EVALSHA");
+    let refused = || error("NOPERM this user has no permissions");
+    // After how many of them `CLIENT CACHING` is refused.
+    for (done, expected) in [
+        (9, &[chosen, track, run, track, run, track, run][..]),
+        (0, &[chosen, track, off, all_keys, run, run, run]),
+        // From now on the connection is one without client tracking.
+        (1, &[chosen, track, run, track, run, run]),
     ] {
         let seen: Arc<Mutex<Vec<String>>> = Arc::default();
         let told = Arc::clone(&seen);
         let (_fake, node) = on(move |parts| {
-            let is_caching = parts.get(1).is_some_and(|part| part == "CACHING");
-            if is_caching || claims(parts).is_some() {
-                told.lock().unwrap().push(parts[..if is_caching { 3 } else { 1 }].join(" "));
+            let mut told = told.lock().unwrap();
+            let line = parts.join(" ");
+            let is_caching = line == track;
+            let count = told.iter().filter(|line| *line == track).count();
+            if is_caching || line.starts_with("CLIENT TRACKING") {
+                told.push(line);
+            } else if claims(parts).is_some() {
+                told.push(run.to_owned());
             }
-            is_caching.then(|| answer.clone())
+            is_caching.then(|| if count < done { Value::Okay } else { refused() })
         });
-        for what in ["release", "release", "extend"] {
+        for what in ["release", "extend", "extend"] {
             let texts = ["1", "2"].map(|holder| format!("{holder} {what} {holder}"));
             let answers = all(&node, &texts.each_ref().map(String::as_str)).await;
             assert!(answers.iter().all(Result::is_ok), "{answers:?}");
