@@ -74,14 +74,10 @@ impl From<LockError> for Failure {
 
 impl From<AdoptError> for Failure {
     fn from(error: AdoptError) -> Self {
-        let code = match &error {
-            AdoptError::Lost(_) => LOST,
-            AdoptError::Invalid(_) => USAGE,
-            AdoptError::SameServer { .. } => PERMANENT,
-            AdoptError::NoQuorum(failure) if failure.is_permanent() => PERMANENT,
-            _ => NO_QUORUM,
-        };
-        Self::new(code, error)
+        match error {
+            AdoptError::Lock(error) => error.into(),
+            error => Self::new(LOST, error),
+        }
     }
 }
 

@@ -85,7 +85,7 @@ macro_rules! about_a_lock {
 about_a_lock!(
     ExtendError: Lost | NoQuorum,
     ReleaseError: Lost | Unconfirmed,
-    AdoptError: Lost | NoQuorum,
+    AdoptError: Lost | Lock,
     WithError: Lock | Lost
 );
 
@@ -473,21 +473,8 @@ pub enum AdoptError {
     /// expired, was released, or is on other nodes.
     #[error("{}the lock is gone: {}", Of(.0.names()), .0)]
     Lost(QuorumFailure),
-    /// Too few nodes replied in time to form a quorum. Whether the lock is still held is unknown.
-    #[error("{}no quorum: {}", Of(.0.names()), .0)]
-    NoQuorum(QuorumFailure),
-    /// Two configured nodes are one server, which would vote twice (Q6).
-    #[error("the nodes {first} and {second} are one server")]
-    SameServer {
-        /// The name of one node.
-        first: String,
-        /// The name of the other.
-        second: String,
-    },
-    /// The record does not fit the settings of this manager. Nothing was sent.
+    /// Whether the lock is still held is unknown: no quorum of nodes replied in time, or nothing
+    /// was asked.
     #[error(transparent)]
-    Invalid(#[from] InvalidRequest),
-    /// The manager is drained or closed. [`closed()`] finds it.
-    #[error("the lock manager is closed")]
-    Closed(#[from] Closed),
+    Lock(#[from] LockError),
 }

@@ -183,9 +183,10 @@ impl LockManager {
     /// # Errors
     ///
     /// - [`AdoptError::Lost`]: the lock expired or was released meanwhile, or is on other nodes.
-    /// - [`AdoptError::NoQuorum`]: too few nodes replied. Nothing was released: try again.
-    /// - [`AdoptError::Invalid`]: the ttl of the record does not fit this manager.
-    /// - [`AdoptError::SameServer`], [`AdoptError::Closed`].
+    /// - [`LockError::NoQuorum`] in [`AdoptError::Lock`]: too few nodes replied. Nothing was
+    ///   released: try again.
+    /// - [`LockError::Invalid`]: the ttl of the record does not fit this manager.
+    /// - [`LockError::SameServer`], [`LockError::Closed`].
     ///
     /// # Cancel safety
     ///

@@ -165,7 +165,7 @@ impl<'a> Rounds<'a> {
     /// The lock that was won, unless two nodes are one server (Q6).
     pub(super) async fn finish(&mut self) -> Result<Arc<Attempt>, LockError> {
         let Some(attempt) = self.attempt.take() else { return Err(Closed.into()) };
-        let Some(error) = same_server(self.cluster()) else { return Ok(attempt) };
+        let Some(error) = self.cluster().nodes.same_server() else { return Ok(attempt) };
         attempt.leave();
         attempt.undone(self.node_timeout).boxed().await;
         Err(error)
@@ -282,10 +282,4 @@ pub(super) async fn in_time<T: Send>(
         Some(Some(output)) => Ok(Some(output)),
         None => Ok(None),
     }
-}
-
-/// The error of a cluster in which two nodes are one server (Q6).
-fn same_server(cluster: &Cluster) -> Option<LockError> {
-    let (first, second) = cluster.nodes.same_server()?;
-    Some(LockError::SameServer { first, second })
 }

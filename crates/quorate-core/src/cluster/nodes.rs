@@ -21,7 +21,7 @@ use crate::algorithm::gate;
 use crate::algorithm::node_set::NodeSet;
 use crate::algorithm::quorum::{NodeCount, NodeId, Vote};
 use crate::cluster::attempts::Slot;
-use crate::error::{Answer, BuildError, NodeAnswer, QuorumFailure};
+use crate::error::{Answer, BuildError, LockError, NodeAnswer, QuorumFailure};
 use crate::resource::Key;
 use crate::seam::backend::{
     BackendError, BackendErrorKind, Call, CallReply, CallResult, Capabilities, Holder, ListTask,
@@ -278,9 +278,10 @@ impl Nodes {
     }
 
     /// Two nodes that are the same server (Q6).
-    pub(crate) fn same_server(&self) -> Option<(String, String)> {
+    pub(crate) fn same_server(&self) -> Option<LockError> {
         let (id, twin) = self.count.ids().find_map(|id| Some((id, self.twin(id)?)))?;
-        Some((self.name(id).to_string(), twin.to_string()))
+        let (first, second) = (self.name(id).to_string(), twin.to_string());
+        Some(LockError::SameServer { first, second })
     }
 
     /// The name of another node that is the same server as this one.

@@ -59,8 +59,8 @@ fn each_text_names_its_lock_by_three_keys_at_most() {
             ),
             (AdoptError::Lost(round()).to_string(), AdoptError::Lost(round()).names().into()),
             (
-                AdoptError::NoQuorum(round()).to_string(),
-                AdoptError::NoQuorum(round()).names().into(),
+                AdoptError::Lock(LockError::NoQuorum(round())).to_string(),
+                AdoptError::Lock(LockError::NoQuorum(round())).names().into(),
             ),
             (stopped().to_string(), stopped().reason.names().into()),
             (WithError::from(stopped()).to_string(), WithError::from(stopped()).names().into()),
@@ -92,7 +92,7 @@ fn the_end_of_a_lease_and_a_closed_manager_are_found_in_each_error_that_comes_fr
         Released(#[source] Arc<ReleaseError>),
     }
 
-    let (lock, adopt) = (|| LockError::from(Closed), || AdoptError::from(Closed));
+    let (lock, adopt) = (|| LockError::from(Closed), || AdoptError::Lock(LockError::from(Closed)));
     let end = || LeaseEnd::Closed(keys(1));
     let (stopped, limit) = (|| Stopped { reason: end() }, || LeaseEnd::HoldLimit(keys(1)));
     let rows: Vec<(Box<dyn Error>, bool, bool)> = vec![
@@ -288,7 +288,7 @@ fn an_error_after_a_round_has_the_answer_of_each_node_and_no_other_error_has() {
     let without = [
         count(LockError::Closed(Closed).failure()),
         count(LeaseEnd::HoldLimit(keys(1)).failure()),
-        count(AdoptError::Closed(Closed).failure()),
+        count(AdoptError::Lock(LockError::Closed(Closed)).failure()),
         count(under(LeaseEnd::HoldLimit(keys(1))).failure()),
     ];
     assert_eq!(without, [None; 4]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::algorithm::attempt::Loss;
 use crate::attempt::lease::Lease;
 use crate::attempt::{Attempt, Machine};
-use crate::error::{AdoptError, Closed, InvalidRequest, LeaseEnd, ReleaseError};
+use crate::error::{AdoptError, Closed, InvalidRequest, LeaseEnd, LockError, ReleaseError};
 use crate::manager::detached::DetachedLock;
 use crate::manager::guard::LockGuard;
 use crate::seam::backend::{Capabilities, Mode};
@@ -35,27 +35,28 @@ async fn try_adopt(
     record: &DetachedLock,
 ) -> Result<LockGuard, AdoptError> {
     let cluster = &manager.cluster;
-    let ttl = cluster.config.parse_ttl(record.ttl()).map_err(InvalidRequest::from)?;
+    let ttl = cluster.config.parse_ttl(record.ttl());
+    let ttl = ttl.map_err(|error| LockError::Invalid(error.into()))?;
     if let Some(node) = cluster.nodes.lacking(Capabilities::SHARED)
         && record.claim().mode() == Mode::Shared
     {
-        return Err(InvalidRequest::Readers { node: node.to_string() }.into());
+        return Err(LockError::Invalid(InvalidRequest::Readers { node: node.to_string() }).into());
     }
     let (claim, token) = (record.claim().with_ttl(ttl), record.fencing_token());
     let attempt = Attempt::of_record(manager, claim, token, Machine::adopt);
-    let attempt = attempt.ok_or(Closed)?;
+    let attempt = attempt.ok_or(LockError::Closed(Closed))?;
     let mut adopting = Adopting(Some(Arc::clone(&attempt)));
     let result = attempt.first().await;
     Err(match (cluster.nodes.same_server(), result) {
-        (Some((first, second)), _) => AdoptError::SameServer { first, second },
+        (Some(error), _) => error.into(),
         (None, Some(Ok(()))) => {
             adopting.0 = None;
             return Ok(LockGuard::new(Lease::new(attempt)));
         }
-        (None, None) => Closed.into(),
+        (None, None) => LockError::Closed(Closed).into(),
         (None, Some(Err(lost))) => match lost.loss {
             Loss::Held => AdoptError::Lost(lost.failure),
-            _ => AdoptError::NoQuorum(lost.failure),
+            _ => LockError::NoQuorum(lost.failure).into(),
         },
     })
 }

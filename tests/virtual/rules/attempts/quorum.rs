@@ -73,7 +73,10 @@ fn q6_one_server_under_two_names_is_refused() {
         }
         for manager in [manager, twice()] {
             let adopted = world.run(manager.adopt(&record));
-            assert!(matches!(adopted, Err(AdoptError::SameServer { .. })), "{adopted:?}");
+            assert!(
+                matches!(adopted, Err(AdoptError::Lock(LockError::SameServer { .. }))),
+                "{adopted:?}"
+            );
         }
     }
 }

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use quorate_core::runtime::BoxFuture;
-use quorate_core::{AdoptError, DetachedLock, LockGuard, LockManager, LockRequest, Runtime};
+use quorate_core::{
+    AdoptError, DetachedLock, LockError, LockGuard, LockManager, LockRequest, Runtime,
+};
 
 /// What a caller does, to be dropped at any poll.
 pub(crate) struct Doing {
@@ -237,7 +239,7 @@ pub(crate) async fn finish(record: Option<DetachedLock>, manager: &LockManager) 
             Err(AdoptError::Lost(_)) => return,
             // The keys may still be there: a busy machine kept nodes from answering in time.
             // The next try comes after all nodes have had time to answer.
-            Err(AdoptError::NoQuorum(_)) => drop(manager.inspect("r").await),
+            Err(AdoptError::Lock(LockError::NoQuorum(_))) => drop(manager.inspect("r").await),
             Err(error) => panic!("{error}"),
         }
     }

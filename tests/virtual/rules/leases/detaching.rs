@@ -1,6 +1,6 @@
 //! Locks that one process detaches and another adopts.
 
-use quorate_core::{AdoptError, DetachedLock, LeaseEnd, ReleaseError};
+use quorate_core::{AdoptError, DetachedLock, LeaseEnd, LockError, ReleaseError};
 use quorate_memory::Fault;
 
 use crate::world::{MS, SECOND, World, spawned};
@@ -70,7 +70,7 @@ fn a_closed_manager_adopts_nothing() {
     assert!(world.run(taker.close(SECOND)).is_clean());
     let before = world.log.calls().len();
     let failed = world.run(taker.adopt(&record));
-    assert!(matches!(failed, Err(AdoptError::Closed(_))), "{failed:?}");
+    assert!(matches!(failed, Err(AdoptError::Lock(LockError::Closed(_)))), "{failed:?}");
     assert_eq!(world.log.calls().len(), before, "nothing was sent");
     assert!(world.run(world.manager().adopt(&record)).unwrap().is_valid(), "others can");
 }

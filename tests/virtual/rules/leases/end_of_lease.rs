@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join;
 use quorate_core::backend::Membership;
-use quorate_core::{AdoptError, ExtendError, LeaseEnd, LockGuard, ReleaseError, Runtime};
+use quorate_core::{
+    AdoptError, ExtendError, LeaseEnd, LockError, LockGuard, ReleaseError, Runtime,
+};
 use quorate_memory::{Fault, MemoryNode};
 
 use crate::backends::{Begins, answer_of};
@@ -197,7 +199,7 @@ fn h6_an_adoption_that_is_not_kept_takes_the_lock_from_no_later_adopter() {
     let mut adopts = Box::pin(taker.adopt(&record));
     assert!(world.sim.block_on_for(adopts.as_mut(), 1).is_none());
     let (failed, _) = world.run(join(adopts, taker.close(5 * SECOND)));
-    assert!(matches!(failed, Err(AdoptError::Closed(_))), "{failed:?}");
+    assert!(matches!(failed, Err(AdoptError::Lock(LockError::Closed(_)))), "{failed:?}");
     world.nodes[..2].iter().for_each(MemoryNode::heal);
     let guard = world.run(world.manager().adopt(&record)).unwrap();
     guard.auto_renew();
@@ -220,7 +222,7 @@ fn h6_an_adoption_that_expires_before_its_adopter_hears_of_it_releases_nothing()
         assert!(world.sim.block_on_for(adopts.as_mut(), 1).is_none());
         world.advance(9_600 * MS);
         let failed = world.run(adopts);
-        assert!(matches!(failed, Err(AdoptError::NoQuorum(_))), "{failed:?}");
+        assert!(matches!(failed, Err(AdoptError::Lock(LockError::NoQuorum(_)))), "{failed:?}");
         let guard = world.run(taker.adopt(&record)).unwrap();
         world.advance(5 * SECOND);
         assert!(guard.is_valid() && world.holders("r") == 3);

@@ -215,7 +215,10 @@ fn a_reader_is_refused_what_it_cannot_have_before_anything_is_sent() {
     let error = lacking.run(manager.read("r")).unwrap_err();
     assert_eq!(error.to_string(), "memory-1 keeps no readers");
     let error = lacking.run(manager.adopt(&record)).unwrap_err();
-    assert!(matches!(error, AdoptError::Invalid(InvalidRequest::Readers { .. })), "{error}");
+    assert!(
+        matches!(error, AdoptError::Lock(LockError::Invalid(InvalidRequest::Readers { .. }))),
+        "{error}"
+    );
     assert_eq!(lacking.log.calls().len(), calls);
 }
 

@@ -32,7 +32,7 @@ fn what_would_outlive_a_quarantine_is_refused_before_anything_is_sent() {
     let record = world.run(record.lock("s").no_wait()).unwrap().detach().unwrap();
     let adopted = world.run(manager.adopt(&record)).unwrap_err();
     assert!(
-        matches!(adopted, AdoptError::Invalid(InvalidRequest::Ttl(ttl)) if ttl == over(2 * MAX_TTL))
+        matches!(adopted, AdoptError::Lock(LockError::Invalid(InvalidRequest::Ttl(ttl))) if ttl == over(2 * MAX_TTL))
     );
 }
 

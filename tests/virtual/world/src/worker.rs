@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
-    AdoptError, DetachedLock, ExtendError, FencingToken, IntoResources, Lease, LeaseEnd, LockGuard,
-    LockManager, LockRequest, Runtime, WithError,
+    AdoptError, DetachedLock, ExtendError, FencingToken, IntoResources, Lease, LeaseEnd, LockError,
+    LockGuard, LockManager, LockRequest, Runtime, WithError,
 };
 use quorate_memory::SimClient;
 
@@ -287,7 +287,8 @@ impl Worker {
                     }
                     self.hold(resource, Held { guard, cap: None, begun, reads }).await;
                 }
-                None | Some(Err(AdoptError::Lost(_) | AdoptError::NoQuorum(_))) => {}
+                None
+                | Some(Err(AdoptError::Lost(_) | AdoptError::Lock(LockError::NoQuorum(_)))) => {}
                 Some(Err(error)) => self.wrong(format!("a lock was not adopted: {error}")),
             }
             *lock(&self.working) -= 1;

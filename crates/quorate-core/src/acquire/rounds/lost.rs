@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 
-use super::{LostRound, Round, Rounds, same_server};
+use super::{LostRound, Round, Rounds};
 use crate::algorithm::attempt::Loss;
 use crate::attempt::{Attempt, NotWon};
 use crate::cluster::Cluster;
@@ -129,7 +129,7 @@ impl Rounds<'_> {
 }
 
 pub(super) fn error_of(cluster: &Cluster, loss: Loss, failure: QuorumFailure) -> LockError {
-    same_server(cluster).unwrap_or_else(|| match loss {
+    cluster.nodes.same_server().unwrap_or_else(|| match loss {
         // The round was decided before the last of these errors came (A4).
         Loss::Held if !failure.is_permanent() => LockError::Held(failure),
         _ => LockError::NoQuorum(failure),
