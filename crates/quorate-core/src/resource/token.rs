@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use super::{Label, hex, label};
 
-const ENTROPY: usize = 20;
-
 /// The text before the token in the value of a mark.
 const MARK: &[u8] = b"done:";
 
@@ -19,7 +17,7 @@ const REVOKED: &[u8] = b"revoked:";
 const RAN: u8 = b'@';
 
 /// The number of hexadecimal digits at the front of the value.
-const DIGITS: usize = 2 * ENTROPY;
+const DIGITS: usize = 2 * Token::ENTROPY;
 
 /// The value that a node stores at the keys of an attempt: 20 random bytes as 40 hexadecimal
 /// digits. With a label, a space and the label follow.
@@ -28,17 +26,11 @@ const DIGITS: usize = 2 * ENTROPY;
 /// lock. Therefore no `Debug` and no error shows them (A6). A token has no order and is not a
 /// fencing token.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(Value);
-
-#[derive(Clone, PartialEq, Eq)]
-enum Value {
-    Bare([u8; DIGITS]),
-    Labelled(Arc<[u8]>),
-}
+pub struct Token(Arc<[u8]>);
 
 impl Token {
     /// The number of random bytes in a token.
-    pub const ENTROPY: usize = ENTROPY;
+    pub const ENTROPY: usize = 20;
 
     /// Draws a token without a label from `fill`, a source of cryptographically strong randomness.
     ///
@@ -48,21 +40,16 @@ impl Token {
     pub fn draw(
         fill: impl FnOnce(&mut [u8]) -> Result<(), EntropyError>,
     ) -> Result<Self, EntropyError> {
-        let mut random = [0; ENTROPY];
+        let mut random = [0; Self::ENTROPY];
         fill(&mut random)?;
-        let mut digits = [0; DIGITS];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
-            pair.copy_from_slice(&hex(byte));
-        }
-        Ok(Self(Value::Bare(digits)))
+        Ok(Self(random.map(hex).as_flattened().into()))
     }
 
     /// The same token with this label.
     #[must_use]
     pub fn labelled(&self, label: &Label) -> Self {
         let digits = &self.as_bytes()[..DIGITS];
-        let value = [digits, b" ", label.as_str().as_bytes()].concat();
-        Self(Value::Labelled(value.into()))
+        Self([digits, b" ", label.as_str().as_bytes()].concat().into())
     }
 
     /// The value of the mark that the holder of this token leaves: no holder has it. The label
@@ -70,25 +57,20 @@ impl Token {
     pub(crate) fn mark(&self, ran: &Range<Duration>) -> Self {
         let (digits, label) = self.as_bytes().split_at(DIGITS);
         let ran = format!("{}{}-{}", char::from(RAN), ran.start.as_millis(), ran.end.as_millis());
-        Self(Value::Labelled([MARK, digits, ran.as_bytes(), label].concat().into()))
+        Self([MARK, digits, ran.as_bytes(), label].concat().into())
     }
 
     /// Parses the value that a node stores. A mark is no token.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
-        match <[u8; DIGITS]>::try_from(value) {
-            Ok(digits) => are_digits(&digits).then_some(Self(Value::Bare(digits))),
-            Err(_) if is_mark(value) || is_revoked(value) => None,
-            Err(_) => label_of(value).map(|_| Self(Value::Labelled(value.into()))),
-        }
+        let is_bare = value.len() == DIGITS && are_digits(value);
+        let has_label = || !is_mark(value) && !is_revoked(value) && label_of(value).is_some();
+        (is_bare || has_label()).then(|| Self(value.into()))
     }
 
     /// The value that a node stores. Do not log it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        match &self.0 {
-            Value::Bare(digits) => digits,
-            Value::Labelled(value) => value,
-        }
+        &self.0
     }
 
     /// The label, if it has one.
