@@ -105,7 +105,7 @@ impl Session {
         if is_at_risk && !self.was_at_risk {
             let why = lease.failed_extension().map(|why| why.to_string());
             let why = why.unwrap_or_else(|| "it came too late".to_owned());
-            let (of, left) = (Of::new(lease.keys()), lease.remaining());
+            let (of, left) = (Of(lease.keys()), lease.remaining());
             self.warn(format!(
                 "{of}a renewal has failed, and {left:.1?} of the lease are left: {why}"
             ));

@@ -28,7 +28,7 @@ pub(crate) async fn supervise(
     kill_after: Duration,
     session: &mut Session,
 ) -> Result<u8, String> {
-    let (runtime, of) = (TokioRuntime::new(), Of::new(lease.keys()));
+    let (runtime, of) = (TokioRuntime::new(), Of(lease.keys()));
     // When it was asked to stop, and from when on it is killed.
     let (mut asked, mut kill_at) = (None, None);
     let (mut stopped, mut is_lost) = (None, false);

@@ -7,15 +7,8 @@ use crate::resource::{Key, write_keys};
 /// The keys of a lock, for the front of a text, as errors show them: `a, b, c and 2 more: `. Empty
 /// without a key.
 #[derive(Debug)]
-pub struct Of<'a>(pub(super) &'a [Key]);
-
-impl<'a> Of<'a> {
-    /// The keys of a lock.
-    #[must_use]
-    pub const fn new(keys: &'a [Key]) -> Self {
-        Self(keys)
-    }
-}
+#[expect(clippy::exhaustive_structs, reason = "complete by definition: the keys of a lock")]
+pub struct Of<'a>(pub &'a [Key]);
 
 /// How many keys a text shows.
 const SHOWN: usize = 3;
