@@ -60,11 +60,6 @@ impl<T> FencedCell<T> {
         Self { highest: AtomicU64::new(0), value: Mutex::new(value) }
     }
 
-    /// Creates a cell whose highest token was `token`, for example before a restart.
-    pub const fn with_highest(token: FencingToken, value: T) -> Self {
-        Self { highest: AtomicU64::new(token.get()), value: Mutex::new(value) }
-    }
-
     /// Calls `write` with the value, unless a higher token was used. Returns what `write` returns.
     ///
     /// Blocks the thread while another thread is in `write`, so `write` should be short. If it
@@ -98,12 +93,6 @@ impl<T> FencedCell<T> {
     /// Returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T: Default> Default for FencedCell<T> {
-    fn default() -> Self {
-        Self::new(T::default())
     }
 }
 
@@ -144,11 +133,12 @@ mod tests {
             assert_eq!(written.is_ok(), number >= cell.highest().unwrap().get());
         }
         assert_eq!(cell.into_inner(), [3, 3, 5, 5, 9]);
-        let restored = FencedCell::with_highest(token(7), ());
+        let used = FencedCell::new("s3cret");
+        used.write(token(7), |_| ()).unwrap();
         let stale = StaleToken { token: token(6), highest: token(7) };
-        assert_eq!(restored.write(token(6), |()| ()), Err(stale));
+        assert_eq!(used.write(token(6), |_| ()), Err(stale));
         assert_eq!(stale.to_string(), "the fencing token 6 is stale: 7 was used");
-        let shown = format!("{:?}", FencedCell::with_highest(token(7), "s3cret"));
+        let shown = format!("{used:?}");
         assert!(shown.contains('7') && !shown.contains("s3cret"), "{shown}");
     }
 
