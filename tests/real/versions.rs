@@ -90,7 +90,7 @@ fn two_versions_read_the_records_of_the_other() {
         nothing_is_left(&nodes).await;
 
         let mut earlier = start_earlier(&["detach", "r"], &nodes);
-        let record = DetachedLock::decode(&earlier.line()).unwrap();
+        let record: DetachedLock = earlier.line().parse().unwrap();
         earlier.end();
         let guard = ours.adopt(&record).await.unwrap();
         assert!(ours.lock("r").no_wait().await.unwrap_err().is_held(), "{client:?}");

@@ -87,6 +87,6 @@ pub(crate) async fn release(common: &Common) -> Result<u8, Failure> {
 
 fn read(common: &Common) -> Result<(LockManager, DetachedLock), Failure> {
     let text = io::read_to_string(io::stdin()).map_err(Failure::usage)?;
-    let record = DetachedLock::decode(text.trim()).map_err(Failure::usage)?;
+    let record = text.trim().parse().map_err(Failure::usage)?;
     Ok((open(common, None)?, record))
 }

@@ -88,13 +88,35 @@ impl DetachedLock {
         }
         text
     }
+}
 
-    /// Reads what [`encode`](Self::encode) wrote.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidRecord`] for anything else.
-    pub fn decode(text: &str) -> Result<Self, InvalidRecord> {
+const VERSION: &str = "quorate1";
+
+/// The same with a fencing token.
+const FENCED_VERSION: &str = "quorate2";
+
+/// With a label, and a fencing token or an empty field.
+const LABELLED_VERSION: &str = "quorate3";
+
+/// Of a reader, with an empty field, and a label or an empty field.
+const SHARED_VERSION: &str = "quorate4";
+
+/// Shows the keys, the ttl and the fencing token, never the token.
+impl fmt::Debug for DetachedLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetachedLock")
+            .field("keys", &self.keys())
+            .field("ttl", &self.ttl())
+            .field("fencing_token", &self.fencing_token)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads what [`encode`](DetachedLock::encode) wrote.
+impl FromStr for DetachedLock {
+    type Err = InvalidRecord;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRecord> {
         use InvalidRecord::Malformed;
         let mut fields = text.split(':');
         let (has_fence, has_label, mode) = match fields.next().unwrap_or_default() {
@@ -125,36 +147,6 @@ impl DetachedLock {
         let record = Self::new(Claim::new(keys, token, ttl).with_mode(mode), fencing_token);
         // A field that its version does not have, or another form of a number or of digits.
         if record.encode() == text { Ok(record) } else { Err(Malformed) }
-    }
-}
-
-const VERSION: &str = "quorate1";
-
-/// The same with a fencing token.
-const FENCED_VERSION: &str = "quorate2";
-
-/// With a label, and a fencing token or an empty field.
-const LABELLED_VERSION: &str = "quorate3";
-
-/// Of a reader, with an empty field, and a label or an empty field.
-const SHARED_VERSION: &str = "quorate4";
-
-/// Shows the keys, the ttl and the fencing token, never the token.
-impl fmt::Debug for DetachedLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DetachedLock")
-            .field("keys", &self.keys())
-            .field("ttl", &self.ttl())
-            .field("fencing_token", &self.fencing_token)
-            .finish_non_exhaustive()
-    }
-}
-
-impl FromStr for DetachedLock {
-    type Err = InvalidRecord;
-
-    fn from_str(text: &str) -> Result<Self, InvalidRecord> {
-        Self::decode(text)
     }
 }
 
@@ -232,7 +224,7 @@ mod tests {
             "{shown}"
         );
         let cut = &record().encode()[..30];
-        assert!(!DetachedLock::decode(cut).unwrap_err().to_string().contains("ab"));
+        assert!(!cut.parse::<DetachedLock>().unwrap_err().to_string().contains("ab"));
     }
 
     #[test]
@@ -268,7 +260,7 @@ mod tests {
                 InvalidRecord::Malformed,
             ),
         ] {
-            assert_eq!(DetachedLock::decode(&text).unwrap_err(), error, "{text}");
+            assert_eq!(text.parse::<DetachedLock>().unwrap_err(), error, "{text}");
         }
     }
 }

@@ -20,7 +20,7 @@ impl Serialize for DetachedLock {
 impl<'de> Deserialize<'de> for DetachedLock {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(deserializer)?;
-        Self::decode(&text).map_err(D::Error::custom)
+        text.parse().map_err(D::Error::custom)
     }
 }
 

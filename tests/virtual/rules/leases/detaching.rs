@@ -19,7 +19,7 @@ fn a_lock_is_detached_and_its_validity_counts_from_the_adoption() {
     assert_eq!(world.holders("a"), 5, "nothing is released");
 
     world.advance(5 * SECOND);
-    let record = DetachedLock::decode(&text).unwrap();
+    let record: DetachedLock = text.parse().unwrap();
     let adopted = world.run(taker.adopt(&record)).unwrap();
     assert_eq!(adopted.remaining(), 9398 * MS, "from now, by an extension");
     assert_eq!(adopted.keys().len(), 2);

@@ -117,7 +117,7 @@ fn the_label_is_a_part_of_the_value() {
     let text = guard.detach().unwrap().encode();
     let digits = text.split(':').nth(3).unwrap();
     let bare = text.replace("quorate3:10000::", "quorate1:10000:").replace(":7765622d33", "");
-    let record = DetachedLock::decode(&bare).unwrap();
+    let record: DetachedLock = bare.parse().unwrap();
     assert!(bare.contains(digits) && record.label().is_none());
     assert!(world.sim.block_on(world.manager().adopt(&record)).is_err());
     assert_eq!(world.holders("r"), 3);

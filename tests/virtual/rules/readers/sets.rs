@@ -178,7 +178,7 @@ fn a_reader_has_what_a_lock_has() {
     let record = world.run(one.read("r")).unwrap().detach().unwrap().encode();
     assert!(record.starts_with("quorate4:"));
     let second = world.run(one.read("r")).unwrap();
-    let adopted = world.run(other.adopt(&DetachedLock::decode(&record).unwrap())).unwrap();
+    let adopted = world.run(other.adopt(&record.parse::<DetachedLock>().unwrap())).unwrap();
     let seen = world.run(other.inspect("r")).unwrap();
     assert_eq!(seen.readers().len(), 2);
     assert_eq!(seen.to_string(), "held by 2 readers on 3 of 3 nodes, 2 needed, 10.0s left");

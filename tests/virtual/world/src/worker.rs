@@ -270,7 +270,7 @@ impl Worker {
     ) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             self.sleep(transit).await;
-            let adopted = match DetachedLock::decode(&text) {
+            let adopted = match text.parse::<DetachedLock>() {
                 Ok(record) if self.dice.percent(20) => {
                     self.at_most(8, self.manager.adopt(&record)).await
                 }
