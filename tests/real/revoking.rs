@@ -30,7 +30,7 @@ fn v1_a_revoked_key_keeps_its_end_and_has_another_value() {
         let sent = commands(monitor);
         assert!(manager.revoke("r").await.unwrap().is_effective(), "{client:?}: once more");
         let after = of_each(nodes);
-        assert!(found.is_effective() && found.nodes().len() == 3, "{client:?}: {found}");
+        assert!(found.is_effective() && found.found().nodes().len() == 3, "{client:?}: {found}");
         assert_eq!(found.found().state(), LockState::Held);
         for ((end, token), (new_end, value)) in before.iter().zip(&after) {
             assert_eq!(end, new_end, "{client:?}");

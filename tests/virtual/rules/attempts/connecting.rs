@@ -45,7 +45,7 @@ fn a_new_process_far_away_is_answered_at_its_first_call() {
     assert_eq!(world.run(again).unwrap(), None);
     assert_eq!(world.run(new().inspect("free")).unwrap().state(), LockState::Free);
     assert!(world.run(new().check()).can_lock());
-    assert!(world.run(new().revoke("free")).unwrap().nodes().len() == 3);
+    assert!(world.run(new().revoke("free")).unwrap().found().nodes().len() == 3);
     world.advance(HOUR);
 
     let record = world.try_lock(&new()).unwrap().detach().unwrap();

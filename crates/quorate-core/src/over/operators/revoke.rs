@@ -47,18 +47,12 @@ pub enum Leaving {
 
 impl Revocation {
     /// What was found. Its [`state`](Inspection::state) says whether there was a lock to take away.
-    #[must_use]
-    pub const fn found(&self) -> &Inspection {
-        &self.found
-    }
-
-    /// What each node kept, in the order in which the nodes are configured.
     ///
     /// A key with a ttl was replaced or deleted. A key without one was left alone: another program
     /// wrote it. So was the key of another holder than the one that was seen.
     #[must_use]
-    pub fn nodes(&self) -> &[NodeView] {
-        self.found.nodes()
+    pub const fn found(&self) -> &Inspection {
+        &self.found
     }
 
     /// Whether so many nodes did it that the others are no quorum: more than N − quorum.
@@ -117,7 +111,8 @@ impl Revocation {
                 let left = self.taken(&node.state)?;
                 Some(self.sent + drift.validity_of(Ttl::of_mark(left)))
             };
-            let gone = seen.nodes().iter().zip(self.nodes()).filter(|(node, _)| is_gone(node));
+            let gone =
+                seen.nodes().iter().zip(self.found.nodes()).filter(|(node, _)| is_gone(node));
             let ends: Vec<_> = gone.map(|(_, before)| may_expire(before)).collect();
             if ends.len() >= seen.quorum() {
                 let left = ends.iter().filter(|end| end.is_none_or(|end| now < end)).count();
@@ -133,12 +128,12 @@ impl Revocation {
 
     /// Whether a node had a key of it. Where the revoke did nothing, the key is still there.
     fn has_found(&self, one: &Holder) -> bool {
-        self.nodes().iter().any(|node| node.state.holders().any(|holder| holder == one))
+        self.found.nodes().iter().any(|node| node.state.holders().any(|holder| holder == one))
     }
 
     /// What was left of each key that was taken away.
     fn times_left(&self) -> impl Iterator<Item = Duration> {
-        self.nodes().iter().filter_map(|node| self.taken(&node.state))
+        self.found.nodes().iter().filter_map(|node| self.taken(&node.state))
     }
 
     /// What was left of a key that was taken away; `None` for a key that was not.
@@ -148,13 +143,14 @@ impl Revocation {
 
     /// How many nodes have to do it.
     fn needed(&self) -> usize {
-        self.nodes().len() - self.found.quorum() + 1
+        self.found.nodes().len() - self.found.quorum() + 1
     }
 }
 
 impl fmt::Display for Revocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (done, nodes, needed) = (self.times_left().count(), self.nodes().len(), self.needed());
+        let (done, nodes, needed) =
+            (self.times_left().count(), self.found.nodes().len(), self.needed());
         f.write_str(if self.is_effective() { "" } else { "not " })?;
         let is_deleted = self.is_deleted();
         f.write_str(if is_deleted { "deleted" } else { "revoked" })?;
@@ -162,7 +158,7 @@ impl fmt::Display for Revocation {
         if done > 0 && !is_deleted {
             write!(f, ", free in {:.1?}", self.free_in())?;
         }
-        for NodeView { name, state } in self.nodes() {
+        for NodeView { name, state } in self.found.nodes() {
             match state {
                 _ if self.taken(state).is_some() => {}
                 KeyState::Held { time_left: Some(_), .. } | KeyState::Read { .. } => {
