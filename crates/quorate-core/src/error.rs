@@ -448,15 +448,6 @@ pub enum ReleaseError {
 }
 
 impl ReleaseError {
-    /// For events and figures.
-    pub(crate) const fn outcome(result: &Result<(), Self>) -> &'static str {
-        match result {
-            Ok(()) => "released",
-            Err(Self::Lost(_)) => "lost",
-            Err(Self::Unconfirmed(_)) => "unconfirmed",
-        }
-    }
-
     /// Whether the lease had ended before its release. After a close that is so even if the keys
     /// were still there.
     #[must_use]

@@ -125,6 +125,7 @@ use self::figures::*;
 #[cfg(feature = "tracing")]
 use self::span::InSpan;
 use crate::algorithm::group::{Listed, names};
+use crate::error::{LockError, ReleaseError};
 use crate::resource::{Key, Label};
 use crate::seam::backend::BackendError;
 
@@ -177,12 +178,8 @@ pub(crate) fn acquired(keys: &[Key], waited: Duration, left: Duration) {
 }
 
 /// A request failed. `keys` is empty for an invalid name.
-pub(crate) fn not_acquired(
-    keys: &[Key],
-    waited: Duration,
-    reason: &'static str,
-    error: &dyn Display,
-) {
+pub(crate) fn not_acquired(keys: &[Key], waited: Duration, error: &LockError) {
+    let reason = error.reason();
     event!(debug, keys [waited], reason, %error, "not acquired");
     record!(count_by(NOT_ACQUIRED, "reason", reason));
 }
@@ -246,12 +243,17 @@ pub(crate) fn revoked(keys: &[Key], by: Option<&Label>, left: Duration) {
 /// recorded how long it was held.
 pub(crate) fn released(
     keys: &[Key],
-    outcome: &'static str,
+    result: Option<&Result<(), ReleaseError>>,
     took: Option<Duration>,
     held: Duration,
     left: Duration,
-    failure: Option<&dyn Display>,
 ) {
+    let outcome = match result {
+        None => "dropped",
+        Some(Ok(())) => "released",
+        Some(Err(ReleaseError::Lost(_))) => "lost",
+        Some(Err(ReleaseError::Unconfirmed(_))) => "unconfirmed",
+    };
     event!(
         debug,
         keys = %Keys(keys),
@@ -259,7 +261,7 @@ pub(crate) fn released(
         took = took.map(shown),
         held = %Short(held),
         left = %Short(left),
-        failure = failure.map(tracing::field::display),
+        failure = result.and_then(|result| result.as_ref().err()).map(tracing::field::display),
         "released"
     );
     record!(count_by(RELEASES, "outcome", outcome));

@@ -1,6 +1,5 @@
 //! Adopts or releases a lock that another process has detached.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,9 +72,8 @@ pub(super) async fn release(
         None => Err(ReleaseError::Lost(LeaseEnd::Closed(record.keys().into()))),
     };
     let took = manager.cluster.now().saturating_duration_since(start);
-    let failure = result.as_ref().err().map(|error| error as &dyn Display);
-    let (outcome, unknown) = (ReleaseError::outcome(&result), Duration::ZERO);
-    telemetry::released(record.keys(), outcome, Some(took), unknown, unknown, failure);
+    let unknown = Duration::ZERO;
+    telemetry::released(record.keys(), Some(&result), Some(took), unknown, unknown);
     result
 }
 

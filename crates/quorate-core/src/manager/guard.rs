@@ -1,6 +1,5 @@
 //! The RAII value that releases a lock on drop.
 
-use std::fmt::Display;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
@@ -137,9 +136,7 @@ impl LockGuard {
         {
             telemetry::lost(self.keys(), "not_held", held, lost);
         }
-        let failure = result.as_ref().err().map(|error| error as &dyn Display);
-        let outcome = ReleaseError::outcome(result);
-        telemetry::released(self.keys(), outcome, Some(took), held, left, failure);
+        telemetry::released(self.keys(), Some(result), Some(took), held, left);
     }
 }
 
@@ -159,7 +156,7 @@ impl Drop for LockGuard {
         if telemetry::IS_ON {
             let (left, now) = (self.lease.remaining(), self.lease.cluster().now());
             let held = self.lease.attempt().held(now);
-            telemetry::released(self.keys(), "dropped", None, held, left, None);
+            telemetry::released(self.keys(), None, None, held, left);
         }
         self.lease.attempt().leave();
     }

@@ -207,8 +207,8 @@ impl LockRequest {
     async fn acquire(self) -> Result<LockGuard, LockError> {
         let cluster = Arc::clone(&self.manager.cluster);
         let start = telemetry::IS_ON.then(|| cluster.now());
-        let request = self.check().inspect_err(|error| {
-            telemetry::not_acquired(&[], Duration::ZERO, "invalid", error);
+        let request = self.check().map_err(LockError::from).inspect_err(|error| {
+            telemetry::not_acquired(&[], Duration::ZERO, error);
         })?;
         let keys = &request.keys;
         let acquiring = async {
@@ -217,7 +217,7 @@ impl LockRequest {
                 let waited = cluster.now().saturating_duration_since(start);
                 match &result {
                     Ok(lease) => telemetry::acquired(lease.keys(), waited, lease.remaining()),
-                    Err(error) => telemetry::not_acquired(keys, waited, error.reason(), error),
+                    Err(error) => telemetry::not_acquired(keys, waited, error),
                 }
             }
             result.map(LockGuard::new).map_err(|error| error.of(keys))

@@ -22,9 +22,9 @@ fn may_block() -> Result<(), InvalidRequest> {
 }
 
 /// [`may_block`] for a request. Its error is an event, as that of any request.
-fn may_lock() -> Result<(), InvalidRequest> {
-    may_block().inspect_err(|error| {
-        telemetry::not_acquired(&[], Duration::ZERO, "invalid", error);
+fn may_lock() -> Result<(), LockError> {
+    may_block().map_err(LockError::from).inspect_err(|error| {
+        telemetry::not_acquired(&[], Duration::ZERO, error);
     })
 }
 

@@ -188,7 +188,7 @@ impl LockRequest {
             _ => None,
         };
         if let Some(error) = invalid.map(LockError::from) {
-            telemetry::not_acquired(&[], Duration::ZERO, error.reason(), &error);
+            telemetry::not_acquired(&[], Duration::ZERO, &error);
             return Err(error.into());
         }
         let now = Duration::from_micros(self.cluster().runtime.unix_micros());

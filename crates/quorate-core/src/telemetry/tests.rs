@@ -14,6 +14,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
+use crate::error::QuorumFailure;
 use crate::resource::{Label, Resource};
 use crate::seam::backend::BackendErrorKind;
 
@@ -130,7 +131,7 @@ fn everything() {
     let error = &BackendError::new(BackendErrorKind::Loading, "LOADING");
     describe_metrics();
     acquired(keys, MS, MS);
-    not_acquired(keys, MS, "held", &"held by another client");
+    not_acquired(keys, MS, &LockError::Held(QuorumFailure::default()));
     round_lost(keys, "held", MS, &"0 of 3");
     adopted(keys, MS, MS);
     not_adopted(keys, MS, &"it has ended");
@@ -139,7 +140,8 @@ fn everything() {
     extended_late(keys, MS);
     lost(keys, "expired", MS, &"it has expired");
     revoked(keys, Some(&Label::new("ops").unwrap()), MS);
-    released(keys, "unconfirmed", Some(MS), MS, MS, Some(&"1 of 3"));
+    let unconfirmed = Err(ReleaseError::Unconfirmed(QuorumFailure::default()));
+    released(keys, Some(&unconfirmed), Some(MS), MS, MS);
     detached(keys, MS);
     kept(keys, MS, &["n3"]);
     not_kept(keys, &"no quorum");
