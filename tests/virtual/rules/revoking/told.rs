@@ -84,7 +84,8 @@ fn a_revocation_tells_what_each_node_kept() {
             assert_eq!(found.is_effective(), is_effective, "{found}");
             let silent = if line.contains("no reply") { 500 * MS } else { Duration::ZERO };
             assert_eq!(world.sim.elapsed(), silent, "{found}");
-            for ((node, before), view) in world.nodes.iter().zip(before).zip(found.found().nodes()) {
+            for ((node, before), view) in world.nodes.iter().zip(before).zip(found.found().nodes())
+            {
                 let is_done = matches!(view.state, KeyState::Held { time_left: Some(_), .. });
                 assert_eq!(node.get("r") != before, is_done, "{found}");
                 assert_eq!(node.get("r").is_none(), deletes && is_done || before.is_none());
