@@ -112,8 +112,8 @@ impl Dial for FredDial {
     ) -> Result<FredConnection, BackendError> {
         let (mut config, push) = (self.config.clone(), Arc::new(push));
         if let Some(login) = login {
-            config.username = login.user().map(str::to_owned);
-            config.password = Some(login.password().to_owned());
+            config.username.clone_from(&login.user);
+            config.password = Some(login.password.clone());
         }
         let ServerConfig::Centralized { server } = &config.server else {
             return Self::open_either(config, push).await;

@@ -10,9 +10,12 @@ use quorate_core::{BackendError, BackendErrorKind};
 
 /// A user and a password. `Debug` shows neither (A6).
 #[derive(Clone, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "complete by definition: a login")]
 pub struct Credentials {
-    user: Option<String>,
-    password: String,
+    /// The user; `None` for the default one.
+    pub user: Option<String>,
+    /// The password, which is a secret.
+    pub password: String,
 }
 
 impl Credentials {
@@ -26,18 +29,6 @@ impl Credentials {
     #[must_use]
     pub fn of_password(password: impl Into<String>) -> Self {
         Self { user: None, password: password.into() }
-    }
-
-    /// The user; `None` for the default one.
-    #[must_use]
-    pub fn user(&self) -> Option<&str> {
-        self.user.as_deref()
-    }
-
-    /// The password, which is a secret.
-    #[must_use]
-    pub fn password(&self) -> &str {
-        &self.password
     }
 }
 
@@ -112,8 +103,8 @@ mod tests {
         let login = Credentials::new("ann", "hunter2");
         let source = CredentialSource::of_logins(move |_| ready(Ok::<_, String>(login.clone())));
         let found = source.ask("n1").now_or_never().unwrap().unwrap();
-        assert_eq!((found.user(), found.password()), (Some("ann"), "hunter2"));
-        assert_eq!(Credentials::of_password("hunter2").user(), None);
+        assert_eq!((found.user.as_deref(), &*found.password), (Some("ann"), "hunter2"));
+        assert_eq!(Credentials::of_password("hunter2").user, None);
         let shown = format!("{source:?} {found:?}");
         assert!(!shown.contains("hunter2") && !shown.contains("ann"), "{shown}");
 

@@ -164,11 +164,11 @@ fn provide_crypto(address: &ConnectionAddr) {
 
 /// The settings of `old` with another login.
 fn logged_in(old: &RedisConnectionInfo, login: &Credentials) -> RedisConnectionInfo {
-    let mut new = RedisConnectionInfo::default().set_password(login.password());
+    let mut new = RedisConnectionInfo::default().set_password(&login.password);
     if let (Some(name), Some(version)) = (old.lib_name(), old.lib_ver()) {
         new = new.set_lib_name(name, version);
     }
-    match login.user() {
+    match &login.user {
         Some(user) => new.set_username(user),
         None => new,
     }
