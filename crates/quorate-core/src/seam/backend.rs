@@ -201,16 +201,13 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 /// [`begin`](LockBackend::begin).
 async fn carry_out<B: LockBackend + ?Sized>(backend: Arc<B>, call: Call) {
     let performing = AssertUnwindSafe(async {
-        match call.operation() {
-            Operation::Acquire(claim, options) => {
-                Ok(backend.acquire(claim, *options).await?.into())
-            }
-            Operation::Extend(claim, options) => Ok(backend.extend(claim, *options).await?.into()),
-            Operation::Release(claim, options) => {
-                Ok(backend.release(claim, options.clone()).await?.into())
-            }
-            _ => backend.perform(&call).await,
-        }
+        let voted = match call.operation() {
+            Operation::Acquire(claim, options) => backend.acquire(claim, *options).await,
+            Operation::Extend(claim, options) => backend.extend(claim, *options).await,
+            Operation::Release(claim, options) => backend.release(claim, options.clone()).await,
+            _ => return backend.perform(&call).await,
+        };
+        voted.map(CallReply::Voted)
     });
     let result = unless(pin!(performing.catch_unwind()), pin!(call.given_up())).await;
     let panicked = |_| Err(BackendError::new(BackendErrorKind::Other, "the backend panicked"));

@@ -217,7 +217,9 @@ impl LockBackend for Wrong {
     async fn perform(&self, call: &Call) -> CallResult {
         let operation = call.operation();
         match operation {
-            Operation::Raise(claim, number) => Ok(self.raise(claim, *number).await?.into()),
+            Operation::Raise(claim, number) => {
+                self.raise(claim, *number).await.map(CallReply::Voted)
+            }
             Operation::Revoke { key, how } => self.revoke(key, how).await,
             Operation::Refresh { key, entry, locks, choice } => {
                 Ok(CallReply::Refreshed(self.refresh(key, entry, locks, *choice).await?))
@@ -271,13 +273,13 @@ impl LockBackend for Wrong {
                 runtime.spawn(Box::pin(async move {
                     let result = match call.operation() {
                         Operation::Acquire(claim, options) => {
-                            self.acquire(claim, *options).await.map(Into::into)
+                            self.acquire(claim, *options).await.map(CallReply::Voted)
                         }
                         Operation::Extend(claim, options) => {
-                            self.extend(claim, *options).await.map(Into::into)
+                            self.extend(claim, *options).await.map(CallReply::Voted)
                         }
                         Operation::Release(claim, options) => {
-                            self.release(claim, options.clone()).await.map(Into::into)
+                            self.release(claim, options.clone()).await.map(CallReply::Voted)
                         }
                         _ => self.perform(&call).await,
                     };
