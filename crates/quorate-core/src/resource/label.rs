@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// token. Any process may have stored it: errors and inspections show it as `{:?}` does, between
 /// quotation marks, with quotation marks, direction marks and the like escaped (L1). So does its
 /// `Display`; do the same with a text of [`as_str`](Self::as_str).
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Label(Arc<str>);
 
 impl Label {
@@ -66,12 +66,6 @@ impl Label {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Debug for Label {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Label({self})")
     }
 }
 
