@@ -1,6 +1,5 @@
 //! The record of a detached lock, which another process adopts.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use crate::seam::backend::{Claim, Mode};
 /// The record does not say for how long the lock is still held. That is measured when it is
 /// adopted. Two adopters of one record are two holders of one lock: adopt it once, and keep no
 /// copy.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct DetachedLock {
     claim: Claim,
     fencing_token: Option<FencingToken>,
@@ -100,17 +99,6 @@ const LABELLED_VERSION: &str = "quorate3";
 
 /// Of a reader, with an empty field, and a label or an empty field.
 const SHARED_VERSION: &str = "quorate4";
-
-/// Shows the keys, the ttl and the fencing token, never the token.
-impl fmt::Debug for DetachedLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DetachedLock")
-            .field("keys", &self.keys())
-            .field("ttl", &self.ttl())
-            .field("fencing_token", &self.fencing_token)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Reads what [`encode`](DetachedLock::encode) wrote.
 impl FromStr for DetachedLock {
@@ -220,7 +208,7 @@ mod tests {
     fn a6_a_record_shows_no_token_and_an_error_no_record() {
         let shown = format!("{:?}", record());
         assert!(
-            shown.contains("a:1") && shown.contains("5s") && !shown.contains("abab"),
+            shown.contains("a:1") && shown.contains("5000") && !shown.contains("abab"),
             "{shown}"
         );
         let cut = &record().encode()[..30];
