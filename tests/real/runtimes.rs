@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use quorate_core::runtime::{InTokio, SmolRuntime, TokioContext, TokioRuntime};
+use quorate_core::runtime::{SmolRuntime, TokioRuntime};
 use quorate_core::{DetachedLock, Lease, LockError, LockGuard, LockManager, Runtime, WithError};
 use quorate_examples::{StdRuntime, block_on};
 use quorate_memory::{Fault, MemoryNode, conformance};
@@ -171,7 +171,7 @@ const fn send_sync<T: Send + Sync>() {}
 
 /// What users put in structs and share between threads.
 const _: () = send_sync::<(LockGuard, LockManager, LockError, Lease, DetachedLock, WithError)>();
-const _: () = send_sync::<(InTokio<()>, TokioContext)>();
+const _: () = send_sync::<TokioRuntime>();
 
 /// What happens to the runtime that the manager was made in, while a holder waits elsewhere: in no runtime, or in
 /// another one than that in which it began to wait. Where the runtime stands, no thread drives it.
@@ -220,12 +220,12 @@ fn h4_a_lease_is_told_as_lost_though_the_runtime_has_ended() {
 
 /// The task by which it finds out that its home shuts down.
 #[test]
-fn a_context_leaves_no_task_in_its_home() {
+fn a_runtime_leaves_no_task_in_its_home() {
     let home = multi_thread();
     let tasks = || home.metrics().num_alive_tasks();
-    let context = TokioContext::of(home.handle().clone());
+    let runtime = TokioRuntime::of(home.handle().clone());
     assert_eq!(tasks(), 1);
-    drop(context);
+    drop(runtime);
     eventually("its task has ended", || tasks() == 0);
 }
 

@@ -108,7 +108,7 @@
 //!
 //! None is on by default. All can be combined.
 //!
-//! - `tokio`: `runtime::TokioRuntime`, and `runtime::TokioContext` for backends on a tokio client.
+//! - `tokio`: `runtime::TokioRuntime`.
 //! - `smol`: `runtime::SmolRuntime`.
 //! - `serde`: `Serialize` and `Deserialize` for [`DetachedLock`] and [`FencingToken`].
 //! - `tracing`, `metrics`: events and figures, see [`telemetry`].

@@ -27,9 +27,9 @@ pub use self::smol::SmolRuntime;
 pub use self::suspend::time_suspended;
 pub(crate) use self::sync::lock;
 #[cfg(feature = "tokio")]
-pub(crate) use self::tokio::is_in_task;
+pub use self::tokio::TokioRuntime;
 #[cfg(feature = "tokio")]
-pub use self::tokio::{InTokio, TokioContext, TokioRuntime};
+pub(crate) use self::tokio::is_in_task;
 pub use self::wall::unix_micros;
 pub use crate::resource::token::EntropyError;
 

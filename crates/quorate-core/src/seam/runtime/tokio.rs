@@ -1,4 +1,4 @@
-//! The seam to tokio, and a tokio context for futures that are polled elsewhere.
+//! The seam to tokio.
 
 use std::borrow::Cow;
 use std::future::{Future, pending};
@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
-use pin_project::{pin_project, pinned_drop};
+use pin_project::pin_project;
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 use tokio::task::coop::poll_proceed;
@@ -32,21 +32,25 @@ use super::{BoxFuture, EntropyError, Runtime, os_random};
 /// tokio runtime with `enable_all`: this type needs the timer and the clients need I/O.
 #[derive(Clone, Debug)]
 pub struct TokioRuntime {
-    home: TokioContext,
+    home: Option<Arc<Home>>,
     pub(super) machine: Machine,
 }
 
 impl TokioRuntime {
     /// Creates the runtime on the current tokio runtime, if there is one.
+    ///
+    /// A connection that is made in a current-thread runtime makes progress only while a thread
+    /// drives that runtime. If several current-thread runtimes share connections, pass the handle
+    /// of a multi-threaded runtime to [`of`](Self::of).
     #[must_use]
     pub fn new() -> Self {
-        Self::in_context(TokioContext::current())
+        Self::at(Handle::try_current().ok().and_then(Home::new))
     }
 
     /// Creates the runtime on the tokio runtime of `handle`.
     #[must_use]
     pub fn of(handle: Handle) -> Self {
-        Self::in_context(TokioContext::of(handle))
+        Self::at(Home::new(handle))
     }
 
     /// Creates the runtime on the helper thread, which lives as long as the process.
@@ -55,11 +59,20 @@ impl TokioRuntime {
     /// actix. Each wake-up of a task there crosses threads.
     #[must_use]
     pub fn on_helper_thread() -> Self {
-        Self::in_context(TokioContext::on_helper_thread())
+        Self::at(helper().cloned().map(Home::driven))
     }
 
-    const fn in_context(home: TokioContext) -> Self {
+    const fn at(home: Option<Arc<Home>>) -> Self {
         Self { home, machine: MACHINE }
+    }
+
+    /// The runtime for tasks and timers. Home comes before the caller's, which may be a
+    /// current-thread runtime that no thread drives after the caller has returned.
+    fn here(&self) -> Option<Cow<'_, Handle>> {
+        let running = self.home.as_deref().filter(|home| !home.sentinel.is_finished());
+        let home = running.map(|home| Cow::Borrowed(&home.handle));
+        let current = || Handle::try_current().ok().map(Cow::Owned);
+        home.or_else(current).or_else(|| helper().map(Cow::Borrowed))
     }
 }
 
@@ -84,7 +97,7 @@ impl Runtime for TokioRuntime {
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         // Without any runtime the task is dropped, and a lock ends with its ttl (A1).
-        drop(self.home.here().map(|handle| handle.spawn(task)));
+        drop(self.here().map(|handle| handle.spawn(task)));
     }
 
     fn fill_random(&self, bytes: &mut [u8]) -> Result<(), EntropyError> {
@@ -112,7 +125,7 @@ impl Future for Alarm {
         // The caller's runtime comes before home: `now` reads the caller's clock, and a test may
         // have paused one of the two.
         let current = Handle::try_current().ok();
-        let home = if current.is_none() { this.runtime.home.here() } else { None };
+        let home = if current.is_none() { this.runtime.here() } else { None };
         let id = current.as_ref().or(home.as_deref()).map(Handle::id);
         if *this.begun_in != id {
             this.sleep.set(None);
@@ -132,66 +145,6 @@ impl Future for Alarm {
             let _entered = home.as_ref().map(|handle| handle.enter());
             this.sleep.set(Some(time::sleep_until(before.into())));
         }
-    }
-}
-
-/// A tokio runtime for futures that may be polled outside tokio.
-///
-/// A client that is built on tokio panics on a thread without a tokio context. A backend wraps the
-/// client's futures in [`enter`](Self::enter). Then it runs on smol or any other executor.
-#[derive(Clone, Debug)]
-pub struct TokioContext {
-    home: Option<Arc<Home>>,
-}
-
-impl TokioContext {
-    /// Uses the tokio runtime of the caller, if it is multi-threaded and while it runs. Otherwise
-    /// each future uses the tokio runtime in which it is polled, or one helper thread for the whole
-    /// process.
-    ///
-    /// A connection that is made in a current-thread runtime makes progress only while a thread
-    /// drives that runtime. If several current-thread runtimes share connections, pass the handle
-    /// of a multi-threaded runtime to [`of`](Self::of).
-    #[must_use]
-    pub fn current() -> Self {
-        Self { home: Handle::try_current().ok().and_then(Home::new) }
-    }
-
-    /// Uses the tokio runtime of `handle`, under the conditions of [`current`](Self::current).
-    #[must_use]
-    pub fn of(handle: Handle) -> Self {
-        Self { home: Home::new(handle) }
-    }
-
-    /// Uses the helper thread, which lives as long as the process. As [`current`](Self::current) if
-    /// it cannot be started.
-    #[must_use]
-    pub fn on_helper_thread() -> Self {
-        Self { home: helper().cloned().map(Home::driven) }
-    }
-
-    /// Wraps `future` so that it is polled and dropped inside a tokio context.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the wrapper drops `future`, so it is as cancel safe as `future`.
-    pub fn enter<F: Future>(&self, future: F) -> InTokio<F> {
-        InTokio { context: self.clone(), future: Some(future) }
-    }
-
-    /// The runtime for futures and tasks. Home comes before the caller's, which may be a
-    /// current-thread runtime that no thread drives after the caller has returned.
-    fn here(&self) -> Option<Cow<'_, Handle>> {
-        let running = self.home.as_deref().filter(|home| !home.sentinel.is_finished());
-        let home = running.map(|home| Cow::Borrowed(&home.handle));
-        let current = || Handle::try_current().ok().map(Cow::Owned);
-        home.or_else(current).or_else(|| helper().map(Cow::Borrowed))
-    }
-
-    fn enter_here<T>(&self, what: impl FnOnce() -> T) -> T {
-        let here = self.here();
-        let _entered = here.as_ref().map(|handle| handle.enter());
-        what()
     }
 }
 
@@ -223,41 +176,6 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         self.sentinel.abort();
-    }
-}
-
-/// A future that is polled and dropped inside a tokio context. See [`TokioContext::enter`].
-///
-/// # Cancel safety
-///
-/// Dropping the wrapper drops the future inside, so it is as cancel safe as that one.
-#[pin_project(PinnedDrop)]
-#[derive(Debug)]
-#[must_use = "futures do nothing unless polled"]
-pub struct InTokio<F> {
-    context: TokioContext,
-    /// `None` once it is dropped.
-    #[pin]
-    future: Option<F>,
-}
-
-impl<F: Future> Future for InTokio<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        this.context.enter_here(|| match this.future.as_pin_mut() {
-            Some(future) => future.poll(context),
-            None => Poll::Pending,
-        })
-    }
-}
-
-#[pinned_drop]
-impl<F> PinnedDrop for InTokio<F> {
-    fn drop(self: Pin<&mut Self>) {
-        let mut this = self.project();
-        this.context.enter_here(|| this.future.set(None));
     }
 }
 
@@ -300,8 +218,6 @@ fn helper() -> Option<&'static Handle> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
-
     use tokio::task::coop::has_budget_remaining;
     use tokio::task::spawn_blocking;
 
@@ -318,22 +234,5 @@ mod tests {
         });
         let _entered = tokio.enter();
         assert!(!is_in_task(), "no future runs");
-    }
-
-    #[test]
-    fn a_future_is_dropped_inside_the_context() {
-        struct Dropped(std::sync::mpsc::Sender<bool>);
-        impl Drop for Dropped {
-            fn drop(&mut self) {
-                let _ = self.0.send(Handle::try_current().is_ok());
-            }
-        }
-        let (sender, dropped) = channel();
-        let value = Dropped(sender);
-        drop(TokioContext::current().enter(async move {
-            pending::<()>().await;
-            drop(value);
-        }));
-        assert_eq!(dropped.try_recv(), Ok(true));
     }
 }
