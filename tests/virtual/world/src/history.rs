@@ -15,7 +15,7 @@ use crate::world::lock;
 /// Times are those of the world: [`Sim::elapsed`], and
 /// [`SimClient::world_time`](quorate_memory::SimClient::world_time) of a client's clock. A lock or an extension that
 /// was not acknowledged is not recorded: no client relies on it.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct History(Arc<Mutex<Vec<Event>>>);
 
 /// A lock in a [`History`], by the order in which they were granted.
@@ -130,54 +130,10 @@ fn fnv(before: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(before, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-impl fmt::Debug for History {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "History({})", lock(&self.0).len())
-    }
-}
-
-impl fmt::Display for LockId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
-
-/// Enough of it to distinguish it from others.
-impl fmt::Display for AttemptId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "~{:04x}", self.0 & 0xffff)
-    }
-}
-
+/// As a line of a report.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>14.6}s  ", self.at.as_secs_f64())?;
-        match self.client {
-            0 => write!(f, "{:<10}", "")?,
-            client => write!(f, "client {client:<3}")?,
-        }
-        match &self.what {
-            What::Granted { lock, resource, until, reads } => {
-                let holds = if *reads { "reads" } else { "holds" };
-                write!(f, "{holds} {resource} as {lock} until {:.6}s", until.as_secs_f64())
-            }
-            What::Fenced(lock, token, Begun { attempt, at, hint }) => {
-                let at = at.as_secs_f64();
-                write!(
-                    f,
-                    "has token {token} for {lock}, attempt {attempt} since {at:.6}s with hint {hint}"
-                )
-            }
-            What::Extended(lock, until) => {
-                write!(f, "extended {lock} until {:.6}s", until.as_secs_f64())
-            }
-            What::Relied(lock) => write!(f, "relies on {lock}"),
-            What::Ended(lock) => write!(f, "gives up {lock}"),
-            What::Taken { node, by, resources } => {
-                write!(f, "{node} is taken by {by} for {}", resources.join(", "))
-            }
-            What::Forgot(node) => write!(f, "{node} lost its data"),
-            What::Note(note) => f.write_str(note),
-        }
+        let Self { at, client, what } = self;
+        write!(f, "{:>14.6}s  client {client:<3}{what:?}", at.as_secs_f64())
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn judge(events: &[Event], margin: Duration) -> (Vec<Violation>, usiz
             }
             _ if at >= tenure.end => {
                 let end = tenure.end.as_secs_f64();
-                let what = format!("client {client} relies on {lock}, over at {end:.6}s,");
+                let what = format!("client {client} relies on {lock:?}, over at {end:.6}s,");
                 let locks = vec![*lock];
                 violations.push(Violation { breach: Breach::TooLate, at, locks, what });
             }
@@ -109,7 +109,7 @@ fn overlaps(mut tenures: Vec<Tenure>) -> (Vec<Violation>, usize) {
             together += usize::from(is_shared && tenure.start < before.end);
             if tenure.start < before.kept && !is_shared {
                 let what = format!(
-                    "two holders of {}: {} of client {}, and {} of client {} from {:.6}s,",
+                    "two holders of {}: {:?} of client {}, and {:?} of client {} from {:.6}s,",
                     tenure.resource,
                     before.lock,
                     before.client,

@@ -176,7 +176,7 @@ impl Watch {
     fn wrong_if(&self, is_wrong: bool, what: &str) {
         let (client, lock) = (self.worker.client().id(), self.lock);
         if is_wrong {
-            self.worker.wrong(format!("client {client}: {lock} {what}"));
+            self.worker.wrong(format!("client {client}: {lock:?} {what}"));
         }
     }
 }

@@ -153,7 +153,7 @@ impl Worker {
             // In the end it gives the lock up, so it must have ended in time.
             let ended = guard.run(work).await;
             if !ended.unwrap_or_else(|_| !has_ended.load(Ordering::Relaxed)) {
-                self.wrong(format!("client {}: {lock} was over in a run", self.client().id()));
+                self.wrong(format!("client {}: {lock:?} was over in a run", self.client().id()));
             }
         } else {
             for _ in 0..parts {
@@ -314,7 +314,7 @@ impl Worker {
             Some(Ok(())) => {
                 // A node that lost the keys may have moved the end back (H5).
                 if after < before && self.plan.keeps_keys() {
-                    self.wrong(format!("client {client}: an extension shortened {lock}"));
+                    self.wrong(format!("client {client}: an extension shortened {lock:?}"));
                 }
                 watch.observe();
                 self.now(What::Extended(lock, self.world_time(after)));

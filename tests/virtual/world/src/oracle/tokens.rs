@@ -80,7 +80,7 @@ struct Had {
 
 impl fmt::Display for Had {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "token {} of {} of client {}", self.token, self.lock, self.client)
+        write!(f, "token {} of {:?} of client {}", self.token, self.lock, self.client)
     }
 }
 

@@ -57,7 +57,7 @@ impl Worker {
         let (client, lock) = (self.client().id(), watch.lock);
         self.now(What::Relied(lock));
         if self.plan.class == Class::Promised && !self.is_backed(resource) {
-            self.wrong(format!("client {client} relies on {lock}, which no quorum backs,"));
+            self.wrong(format!("client {client} relies on {lock:?}, which no quorum backs,"));
         }
     }
 
