@@ -8,12 +8,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quorate_core::backend::{
     AcquireOptions, Claim, ExtendOptions, ReleaseOptions, Reply, Vote, async_trait,
 };
-use quorate_core::{BackendError, Lease, LockBackend, LockManager, Runtime};
+use quorate_core::{BackendError, LockBackend, LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim};
 
 use crate::plan::{Class, Plan};
@@ -103,8 +103,6 @@ impl LockBackend for Listening {
 struct Field {
     scene: Arc<Scene>,
     ears: Vec<Arc<Mutex<Ear>>>,
-    /// Clients that have the lock, by their latest attempt.
-    holders: Mutex<BTreeMap<usize, Lease>>,
 }
 
 /// Runs the world of `seed`.
@@ -115,21 +113,23 @@ pub(crate) fn run(seed: u64) -> Outcome {
     let (nodes, clients) = (*dice.pick(&[3, 3, 5]), 2 + dice.below(3));
     let plan = Plan { nodes, clients, chaos: plan.ttl * 30, ..plan };
     let ttl = plan.ttl;
-    let scene = Arc::new(Scene::new(&sim, plan));
-    scene.nodes.iter().for_each(|node| scene.calm(node));
+    let scene = Scene::new_of_one_lock(&sim, plan);
     let ears: Vec<_> = scene.processes.iter().map(|_| Arc::default()).collect();
-    let field = Arc::new(Field { scene: Arc::clone(&scene), ears, holders: Mutex::default() });
+    let field = Arc::new(Field { scene: Arc::clone(&scene), ears });
     let managers: Vec<_> = (0..scene.plan.clients).filter_map(|at| field.manager(at)).collect();
-    sim.spawn(Box::pin(Arc::clone(&field).cut()));
-    scene.watch({
-        let field = Arc::clone(&field);
-        move || field.judge()
-    });
-    for (client, manager) in managers.iter().enumerate() {
-        let hold = Arc::clone(&field).hold(client, manager.clone());
-        scene.processes[client].spawn(Box::pin(hold));
-    }
-    sim.advance(scene.plan.chaos + ttl * 8);
+    let all = (0..scene.nodes.len()).collect();
+    let of = Arc::clone(&scene);
+    sim.spawn(Box::pin(Arc::clone(&scene).cut(all, [ttl, ttl * 4], move |at| {
+        let loses = of.dice.percent(60);
+        if loses {
+            of.nodes[at].expire(name(0));
+            of.count("key gone");
+            of.note(format!("{} loses the key", of.nodes[at].name()));
+        }
+        loses
+    })));
+    let judging = Arc::clone(&field);
+    scene.hold_all(&managers, ttl * 6, move || judging.judge());
     for (client, manager) in managers.iter().enumerate() {
         let locked = sim.block_on(manager.lock(name(0)).timeout(ttl * 8));
         scene.wrong_if(locked.is_err(), format!("all is well, but client {client} has no lock"));
@@ -151,63 +151,17 @@ impl Field {
         builder.ttl(scene.plan.ttl).build().ok()
     }
 
-    /// Holds the lock again and again, until the chaos ends.
-    async fn hold(self: Arc<Self>, client: usize, manager: LockManager) {
-        let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
-        while scene.sim.elapsed() < scene.plan.chaos {
-            scene.sleep(scene.dice.scaled_time(ttl)).await;
-            let Ok(guard) = manager.lock(name(0)).timeout(ttl * 2).await else { continue };
-            lock(&self.holders).insert(client, guard.lease());
-            self.judge();
-            let is_renewed = scene.dice.percent(70);
-            if is_renewed {
-                guard.auto_renew();
-            }
-            let until = scene.sim.elapsed() + scene.dice.time(ttl / 2, ttl * 6);
-            while guard.is_valid() && scene.sim.elapsed() < until.min(scene.plan.chaos) {
-                scene.sleep(scene.dice.time(Duration::ZERO, ttl / 4)).await;
-                if !is_renewed {
-                    let extended = guard.extend().await;
-                    scene.note(format!("client {client} extends: {extended:?}"));
-                }
-            }
-            lock(&self.holders).remove(&client);
-            drop(guard.release().await);
-        }
-    }
-
-    /// Cuts clients off nodes, and lets nodes lose the key, until the chaos ends.
-    async fn cut(self: Arc<Self>) {
-        let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
-        while scene.sim.elapsed() < scene.plan.chaos {
-            scene.sleep(scene.dice.time(Duration::ZERO, ttl)).await;
-            if scene.dice.percent(60) {
-                let node = scene.dice.pick(&scene.nodes);
-                node.expire(name(0));
-                scene.count("key gone");
-                scene.note(format!("{} loses the key", node.name()));
-                continue;
-            }
-            let client = scene.dice.pick(&scene.processes).client();
-            let node = scene.dice.pick(&scene.nodes).clone();
-            scene.cut_off(client, &node, scene.dice.time(ttl, ttl * 4));
-        }
-        scene.nodes.iter().for_each(|node| scene.calm(node));
-    }
-
     /// Of two that hold the lock, none has heard that no quorum keeps its keys.
     fn judge(&self) {
         let scene = &self.scene;
-        let holders = lock(&self.holders);
-        let valid = holders.iter().filter(|(_, lease)| lease.is_valid()).map(|(client, _)| client);
-        let valid: Vec<_> = valid.collect();
+        let valid = scene.holding();
         if valid.len() < 2 {
             return;
         }
         scene.count("two holders");
         for client in valid {
-            let end = lock(&self.ears[*client]).end(scene.nodes.len() / 2 + 1);
-            let now = scene.processes[*client].client().now();
+            let end = lock(&self.ears[client]).end(scene.nodes.len() / 2 + 1);
+            let now = scene.processes[client].client().now();
             scene.wrong_if(
                 end.is_none_or(|end| end <= now),
                 format!("client {client} holds beside another, and has heard that no quorum does,"),

@@ -7,7 +7,6 @@
 //! nodes without a list that they are no quorum: else nobody could notice it.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +18,7 @@ use quorate_core::backend::{
     AcquireOptions, Call, Claim, ExtendOptions, ListTask, Listed, Membership, NotSent,
     ReleaseOptions, Reply, ask, async_trait,
 };
-use quorate_core::{BackendError, BackendErrorKind, Lease, LockBackend, LockManager, Runtime};
+use quorate_core::{BackendError, BackendErrorKind, LockBackend, LockManager, Runtime};
 use quorate_memory::{MemoryNode, Sim, Value};
 
 use crate::plan::{Class, Plan};
@@ -161,7 +160,6 @@ struct Field {
     group: List,
     /// The node that loses its data.
     lost: usize,
-    holders: Mutex<BTreeMap<usize, Lease>>,
 }
 
 /// Runs the world of `seed`.
@@ -171,8 +169,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     let plan = Plan::of_one_lock(seed, &dice, Class::Groups);
     let plan = Plan { nodes: 7, clients: 3 + dice.below(3), chaos: plan.ttl * 16, ..plan };
     let ttl = plan.ttl;
-    let scene = Arc::new(Scene::new(&sim, plan));
-    scene.nodes.iter().for_each(|node| scene.calm(node));
+    let scene = Scene::new_of_one_lock(&sim, plan);
     let lists: Vec<List> = (1..1 << scene.plan.nodes).collect();
     let of_size = |sizes: &[u32]| -> Vec<List> {
         lists.iter().copied().filter(|list| sizes.contains(&list.count_ones())).collect()
@@ -181,8 +178,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     let lost = *dice.pick(&places(group));
     let ages = scene.nodes.iter().map(|_| AtomicUsize::default()).collect();
     let servers = Arc::new(Servers { ages, ids: AtomicUsize::default() });
-    let holders = Mutex::default();
-    let field = Arc::new(Field { scene: Arc::clone(&scene), servers, group, lost, holders });
+    let field = Arc::new(Field { scene: Arc::clone(&scene), servers, group, lost });
     // The group has its list before other clients come.
     sim.block_on(field.accept());
     let has_wrong = dice.percent(50);
@@ -197,17 +193,22 @@ pub(crate) fn run(seed: u64) -> Outcome {
     let build = |client: usize| field.manager(client, lists[client], false);
     let managers: Vec<_> = (0..scene.plan.clients).filter_map(build).collect();
     scene.note(format!("the group is {group:b}, the lists are {lists:?}"));
-    sim.spawn(Box::pin(Arc::clone(&field).cut()));
+    let of = Arc::clone(&field);
+    sim.spawn(Box::pin(Arc::clone(&scene).cut(places(group), [ttl / 10, ttl * 2], move |at| {
+        let ends = of.scene.dice.percent(30);
+        if ends {
+            of.servers.ages[at].fetch_add(1, Ordering::Relaxed);
+            of.scene.count("connections ended");
+        }
+        ends
+    })));
     sim.spawn(Box::pin(Arc::clone(&field).lose()));
-    scene.watch({
-        let field = Arc::clone(&field);
-        move || field.judge()
+    // No two hold the lock.
+    let of = Arc::clone(&scene);
+    scene.hold_all(&managers, ttl * 3, move || {
+        let valid = of.holding();
+        of.wrong_if(valid.len() > 1, format!("clients {valid:?} hold together,"));
     });
-    for (client, manager) in managers.iter().enumerate() {
-        let hold = Arc::clone(&field).hold(client, manager.clone());
-        scene.processes[client].spawn(Box::pin(hold));
-    }
-    sim.advance(scene.plan.chaos + ttl * 8);
     for (client, manager) in managers.iter().enumerate().filter(|(at, _)| lists[*at] == group) {
         let lock = || sim.block_on(manager.lock(name(0)).timeout(ttl * 8));
         // The first request may be the one that has the lists read again, at most once a second.
@@ -271,52 +272,6 @@ impl Field {
         scene.count("list accepted");
     }
 
-    /// Holds the lock again and again, until the chaos ends.
-    async fn hold(self: Arc<Self>, client: usize, manager: LockManager) {
-        let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
-        while scene.sim.elapsed() < scene.plan.chaos {
-            scene.sleep(scene.dice.scaled_time(ttl)).await;
-            let guard = match manager.lock(name(0)).timeout(ttl * 2).await {
-                Ok(guard) => guard,
-                Err(error) => {
-                    let is_stranger = error.to_string().contains("of the group");
-                    scene.count(if is_stranger { "stranger refused" } else { "no lock" });
-                    continue;
-                }
-            };
-            scene.note(format!("client {client} holds"));
-            lock(&self.holders).insert(client, guard.lease());
-            self.judge();
-            if scene.dice.percent(70) {
-                guard.auto_renew();
-            }
-            let until = scene.sim.elapsed() + scene.dice.time(ttl / 8, ttl * 3);
-            while guard.is_valid() && scene.sim.elapsed() < until {
-                scene.sleep(scene.dice.time(Duration::ZERO, ttl / 4)).await;
-            }
-            lock(&self.holders).remove(&client);
-            drop(guard.release().await);
-        }
-    }
-
-    /// Cuts clients off nodes, and ends connections, until the chaos ends.
-    async fn cut(self: Arc<Self>) {
-        let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
-        while scene.sim.elapsed() < scene.plan.chaos {
-            scene.sleep(scene.dice.time(Duration::ZERO, ttl)).await;
-            let at = *scene.dice.pick(&places(self.group));
-            if scene.dice.percent(30) {
-                self.servers.ages[at].fetch_add(1, Ordering::Relaxed);
-                scene.count("connections ended");
-                continue;
-            }
-            let client = scene.dice.pick(&scene.processes).client();
-            let node = scene.nodes[at].clone();
-            scene.cut_off(client, &node, scene.dice.time(ttl / 10, ttl * 2));
-        }
-        scene.nodes.iter().for_each(|node| scene.calm(node));
-    }
-
     /// A node loses its data. When no holder can rely on what it had, a person accepts it.
     async fn lose(self: Arc<Self>) {
         let (scene, ttl) = (&self.scene, self.scene.plan.ttl);
@@ -330,13 +285,5 @@ impl Field {
         // Who was cut off meanwhile.
         scene.sleep(scene.plan.chaos.saturating_sub(scene.sim.elapsed())).await;
         self.accept().await;
-    }
-
-    /// No two hold the lock.
-    fn judge(&self) {
-        let holders = lock(&self.holders);
-        let valid = holders.iter().filter(|(_, lease)| lease.is_valid()).map(|(client, _)| client);
-        let valid: Vec<_> = valid.collect();
-        self.scene.wrong_if(valid.len() > 1, format!("clients {valid:?} hold together,"));
     }
 }

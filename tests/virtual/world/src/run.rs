@@ -1,10 +1,11 @@
 //! One seed, one run, one verdict.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_core::{LockGuard, LockManager, Runtime};
-use quorate_memory::{Effect, MemoryNode, Rule, Sim, SimClient, Value};
+use quorate_core::{Lease, LockGuard, LockManager, Runtime};
+use quorate_memory::{Effect, MemoryNode, Rule, Sim, Value};
 
 use crate::dice::Dice;
 use crate::history::{Event, History, What};
@@ -36,6 +37,8 @@ pub(crate) struct Scene {
     pub(crate) found: Mutex<(Vec<Violation>, Faults)>,
     pub(crate) processes: Vec<Process>,
     pub(crate) pauses: Mutex<Vec<(usize, Duration, Duration)>>,
+    /// In a world of one lock: the clients that have it, by their latest attempt.
+    pub(crate) holders: Mutex<BTreeMap<usize, Lease>>,
     pub(crate) broken: Arc<Mutex<Vec<(Duration, Duration)>>>, // From when to when a node or all pushes failed.
     /// Guards that are not dropped while the world lasts. Really forgotten, they would keep it for
     /// ever.
@@ -62,6 +65,7 @@ impl Scene {
             history: History::default(),
             found: Mutex::default(),
             pauses: Mutex::default(),
+            holders: Mutex::default(),
             broken: Arc::default(),
             forgotten: Mutex::default(),
             peers: Mutex::default(),
@@ -85,35 +89,108 @@ impl Scene {
         lock(&self.pauses).iter().any(is_now)
     }
 
-    /// Cuts a client off a node for a while: no message of theirs arrives.
-    pub(crate) fn cut_off(
-        self: &Arc<Self>,
-        client: &SimClient,
-        node: &MemoryNode,
-        lasting: Duration,
-    ) {
-        for effect in [Effect::DropRequest, Effect::DropReply] {
-            node.add_rule(Rule::new(effect).client(client));
-        }
-        self.count("cut off");
-        self.note(format!("client {} is cut off {}", client.id(), node.name()));
-        let (scene, node) = (Arc::clone(self), node.clone());
-        self.sim.spawn(Box::pin(async move {
-            scene.sleep(lasting).await;
-            scene.calm(&node);
-            scene.note(format!("{} is there for all", node.name()));
-        }));
+    /// The same, in a world of one lock.
+    pub(crate) fn new_of_one_lock(sim: &Sim, plan: Plan) -> Arc<Self> {
+        let scene = Self::new(sim, plan);
+        scene.nodes.iter().for_each(|node| scene.calm(node));
+        Arc::new(scene)
     }
 
-    /// Has a judge look many times within each ttl, until the chaos ends.
-    pub(crate) fn watch(self: &Arc<Self>, judge: impl Fn() + Send + 'static) {
-        let scene = Arc::clone(self);
+    /// Has these clients hold the lock, each again and again, until the chaos ends and all is well.
+    /// A judge looks many times within each ttl.
+    pub(crate) fn hold_all(
+        self: &Arc<Self>,
+        managers: &[LockManager],
+        longest: Duration,
+        judge: impl Fn() + Clone + Send + Sync + 'static,
+    ) {
+        let (scene, look) = (Arc::clone(self), judge.clone());
         self.sim.spawn(Box::pin(async move {
             while scene.sim.elapsed() < scene.plan.chaos {
                 scene.sleep(scene.plan.ttl / 50).await;
-                judge();
+                look();
             }
         }));
+        for (client, manager) in managers.iter().enumerate() {
+            let hold = Arc::clone(self).hold(client, manager.clone(), longest, judge.clone());
+            self.processes[client].spawn(Box::pin(hold));
+        }
+        self.sim.advance(self.plan.chaos + self.plan.ttl * 8);
+    }
+
+    async fn hold(
+        self: Arc<Self>,
+        client: usize,
+        manager: LockManager,
+        longest: Duration,
+        judge: impl Fn(),
+    ) {
+        let ttl = self.plan.ttl;
+        while self.sim.elapsed() < self.plan.chaos {
+            self.sleep(self.dice.scaled_time(ttl)).await;
+            let guard = match manager.lock(name(0)).timeout(ttl * 2).await {
+                Ok(guard) => guard,
+                Err(error) => {
+                    let is_stranger = error.to_string().contains("of the group");
+                    self.count(if is_stranger { "stranger refused" } else { "no lock" });
+                    continue;
+                }
+            };
+            self.note(format!("client {client} holds"));
+            lock(&self.holders).insert(client, guard.lease());
+            judge();
+            let is_renewed = self.dice.percent(70);
+            if is_renewed {
+                guard.auto_renew();
+            }
+            let until = self.sim.elapsed() + self.dice.time(longest / 12, longest);
+            while guard.is_valid() && self.sim.elapsed() < until.min(self.plan.chaos) {
+                self.sleep(self.dice.time(Duration::ZERO, ttl / 4)).await;
+                if !is_renewed {
+                    let extended = guard.extend().await;
+                    self.note(format!("client {client} extends: {extended:?}"));
+                }
+            }
+            lock(&self.holders).remove(&client);
+            drop(guard.release().await);
+        }
+    }
+
+    /// The clients that hold the lock now.
+    pub(crate) fn holding(&self) -> Vec<usize> {
+        let holders = lock(&self.holders);
+        holders.iter().filter(|(_, lease)| lease.is_valid()).map(|(client, _)| *client).collect()
+    }
+
+    /// Until the chaos ends, one of these nodes has this trouble, or a client is cut off it for a
+    /// while: no message of theirs arrives.
+    pub(crate) async fn cut(
+        self: Arc<Self>,
+        nodes: Vec<usize>,
+        [least, most]: [Duration; 2],
+        trouble: impl Fn(usize) -> bool,
+    ) {
+        while self.sim.elapsed() < self.plan.chaos {
+            self.sleep(self.dice.time(Duration::ZERO, self.plan.ttl)).await;
+            let at = *self.dice.pick(&nodes);
+            if trouble(at) {
+                continue;
+            }
+            let (client, node) = (self.dice.pick(&self.processes).client(), &self.nodes[at]);
+            for effect in [Effect::DropRequest, Effect::DropReply] {
+                node.add_rule(Rule::new(effect).client(client));
+            }
+            self.count("cut off");
+            self.note(format!("client {} is cut off {}", client.id(), node.name()));
+            let (scene, node) = (Arc::clone(&self), node.clone());
+            let lasting = self.dice.time(least, most);
+            self.sim.spawn(Box::pin(async move {
+                scene.sleep(lasting).await;
+                scene.calm(&node);
+                scene.note(format!("{} is there for all", node.name()));
+            }));
+        }
+        self.nodes.iter().for_each(|node| self.calm(node));
     }
 
     /// The same at the end of a world, which nothing outlives.
