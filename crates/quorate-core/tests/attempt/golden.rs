@@ -82,7 +82,7 @@ fn settings_of_example(title: &str) -> Settings {
     parse_settings(&format!("nodes 3 margin 1 {}{}", words.join(" "), limit.unwrap_or_default()))
 }
 
-pub(crate) fn parse_settings(line: &str) -> Settings {
+fn parse_settings(line: &str) -> Settings {
     let words: Vec<&str> = line.split_whitespace().collect();
     let value = |name| words.iter().position(|word| *word == name).map(|at| words[at + 1]);
     let duration = |name| value(name).map(parse_duration);

@@ -3,6 +3,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 #![expect(clippy::disallowed_methods, reason = "an origin: time passes by hand")]
 
-mod fingerprint;
 mod golden;
 mod player;

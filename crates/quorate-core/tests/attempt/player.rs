@@ -1,6 +1,5 @@
 //! Plays the lines of a table.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::time::Instant;
 
 use quorate_pure::core_source::algorithm::attempt::{
@@ -43,16 +42,6 @@ impl Player {
             self.drain();
         }
         self.report(line)
-    }
-
-    /// What the model checker compares.
-    pub(crate) fn fingerprint(&self, time: &str) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.attempt.fingerprint(epoch() + parse_duration(time), &mut hasher);
-        let nodes = self.settings.nodes.ids();
-        let now = epoch() + parse_duration(time);
-        nodes.for_each(|id| self.attempt.node_fingerprint(id, now, &mut hasher));
-        hasher.finish()
     }
 
     fn handle(&mut self, words: &[&str], now: Instant) {
