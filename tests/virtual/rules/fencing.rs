@@ -74,9 +74,8 @@ fn lock_keys_left(world: &World) -> usize {
 #[test]
 fn nodes_that_agree_give_a_token_in_one_round_trip() {
     for nodes in 1..=7 {
-        let world = World::new(nodes);
+        let (world, manager) = World::new(nodes).and_manager();
         world.inject(.., Fault::Slow(10 * MS));
-        let manager = world.manager();
         let mut last = 0;
         for round in 1..=3 {
             let start = world.sim.elapsed();
@@ -96,8 +95,7 @@ fn nodes_that_agree_give_a_token_in_one_round_trip() {
 /// In each form of a last call, with the settings of the request. Rule FT1.
 #[test]
 fn a_fenced_request_gives_its_token_with_the_guard_or_to_the_body() {
-    let world = World::new(3);
-    let manager = world.manager();
+    let (world, manager) = World::new(3).and_manager();
     let request = || manager.lock("r").label("web-3").with_token();
     let mut tokens = Vec::new();
     let mut note = |lease: &Lease, token: FencingToken| {

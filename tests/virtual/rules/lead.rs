@@ -193,8 +193,7 @@ fn e3_an_error_of_acquiring_never_runs_the_body() {
 
 #[test]
 fn e3_no_request_that_is_invalid_and_no_closed_manager_runs_the_body() {
-    let world = World::new(3);
-    let manager = world.manager();
+    let (world, manager) = World::new(3).and_manager();
     let runs = async |_| -> () { panic!("it runs") };
     let led = world.run(manager.lead("", runs));
     assert!(matches!(led, Err(LockError::Invalid(_))), "{led:?}");
@@ -233,8 +232,7 @@ fn e3_after_the_first_term_every_error_is_retried_with_a_pause_and_an_event() {
 /// its push, a look since the lock was renewed, and an acquire.
 #[test]
 fn e5_a_body_that_returns_resigns() {
-    let scene = Scene::new(3);
-    let [first, second] = [scene.process(), scene.process()];
+    let (scene, [first, second]) = Scene::new(3).and_processes();
     let (ends, begins) = (Arc::<Mutex<Duration>>::default(), Arc::<Mutex<Duration>>::default());
     let (sim, end, locks) = (scene.sim.clone(), Arc::clone(&ends), first.locks.clone());
     first.spawn(async move {
@@ -260,8 +258,7 @@ fn e5_a_body_that_returns_resigns() {
 
 #[test]
 fn e5_a_body_that_panics_and_a_future_that_is_dropped_resign() {
-    let world = World::new(3);
-    let manager = world.manager();
+    let (world, manager) = World::new(3).and_manager();
     let panics = manager.lead("r", async |_| -> () { panic!("on purpose") });
     catch_unwind(AssertUnwindSafe(|| world.run(panics))).unwrap_err();
     world.catch_up();
@@ -292,8 +289,7 @@ fn e3_a_drain_and_a_close_end_leading_without_an_error_wherever_it_is() {
     let dead = |world: &World| world.inject(.., Fault::Dead);
     for (prepare, waits) in [((|_: &World| {}) as fn(&World), false), (held, true), (dead, true)] {
         for drains in [true, false] {
-            let world = World::complete(3);
-            let manager = world.manager();
+            let (world, manager) = World::complete(3).and_manager();
             prepare(&world);
             let leading = manager.lead("r", async |_| pending::<()>().await);
             let leading = leading.map(|led| (led, world.sim.elapsed()));
@@ -343,8 +339,7 @@ impl Service {
 
 #[test]
 fn a_service_that_leads_in_a_method_can_be_spawned() {
-    let scene = Scene::new(3);
-    let process = scene.process();
+    let (scene, [process]) = Scene::new(3).and_processes();
     let service = Service { locks: process.locks.clone(), bodies: Arc::default() };
     let of = service.clone();
     process.spawn(async move {

@@ -39,8 +39,7 @@ fn later_calls_run(world: &World, period: Duration) -> bool {
 
 #[test]
 fn o1_a_success_is_the_last_run_of_its_period_and_a_second_call_meanwhile_finds_it() {
-    for world in World::kinds(3) {
-        let manager = world.manager();
+    for (world, manager) in World::kinds(3).map(World::and_manager) {
         let done = world.run(manager.once_per("job", DAY, async |lease| {
             assert!(!later_calls_run(&world, DAY), "it is being run");
             assert!(lease.is_valid());
@@ -319,8 +318,7 @@ fn o5_nodes_that_lose_their_data_forget_the_mark() {
 /// An error of the nodes is no *done*.
 #[test]
 fn o1_without_a_quorum_nothing_is_run_and_it_is_an_error() {
-    let world = World::new(3);
-    let manager = world.manager();
+    let (world, manager) = World::new(3).and_manager();
     world.inject(..2, Fault::Hung);
     let ran = manager.once_per("job", DAY, async |_| -> Result<(), ()> { panic!("it runs") });
     let ran = world.run(ran);
@@ -330,8 +328,7 @@ fn o1_without_a_quorum_nothing_is_run_and_it_is_an_error() {
 /// Its names, its label, its ttl and its fencing. Readers share a lock, so both would run the body.
 #[test]
 fn a_request_that_is_done_once_per_period_keeps_its_settings() {
-    let world = World::complete(3);
-    let manager = world.manager();
+    let (world, manager) = World::complete(3).and_manager();
     let settings = || manager.lock(["b", "a"]).ttl(5 * SECOND).label("web-3").fenced();
     let number = world.sim.client(0).unix_micros() / 60_000_000;
     let seen = world.run(settings().once_per(MINUTE, async |lease| {

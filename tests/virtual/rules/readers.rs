@@ -52,8 +52,7 @@ fn is_held(error: Result<LockGuard, LockError>) -> bool {
 
 #[test]
 fn rw1_a_reader_gives_way_to_a_writer_that_waits() {
-    let scene = Scene::new(3);
-    let [first, writer, second] = [(); 3].map(|()| scene.process());
+    let (scene, [first, writer, second]) = Scene::new(3).and_processes();
     let reading = scene.run(read(&first)).unwrap();
     let written = writer.hold_once("r", 50 * MS);
     scene.advance(5 * MS);
@@ -87,8 +86,7 @@ fn rw1_a_reader_gives_way_to_a_writer_that_waits() {
 /// For two ttls. What is there goes on and can be taken away, and nothing new is stored.
 #[test]
 fn rw4_readers_are_extended_while_the_nodes_are_full() {
-    let world = World::complete(3);
-    let manager = world.manager();
+    let (world, manager) = World::complete(3).and_manager();
     let reading = world.run(manager.read("r").auto_renew()).unwrap();
     let writing = world.run(manager.lock("w").auto_renew()).unwrap();
     world.inject(.., Fault::Full);
@@ -137,8 +135,7 @@ fn rw1_a_writer_among_ten_readers_waits_for_little_more_than_one_of_them() {
 /// The gate answers last: its answer that a writer waits is still heard.
 #[test]
 fn rw1_the_answer_of_a_slow_gate_is_waited_for() {
-    let scene = Scene::new(3);
-    let [first, writer, second] = [(); 3].map(|()| scene.process());
+    let (scene, [first, writer, second]) = Scene::new(3).and_processes();
     let reading = scene.run(read(&first)).unwrap();
     let _written = writer.hold_once("r", 50 * MS);
     scene.advance(5 * MS);
@@ -158,8 +155,7 @@ fn rw1_the_answer_of_a_slow_gate_is_waited_for() {
 #[test]
 fn rw1_a_reader_asks_for_writers_with_its_acquire() {
     for nodes in [1, 3, 5] {
-        let scene = Scene::new(nodes);
-        let reader = scene.process();
+        let (scene, [reader]) = Scene::new(nodes).and_processes();
         for number in 0..10 {
             scene.forget_sent();
             let names = [format!("r{number}"), format!("s{number}")];
@@ -177,8 +173,7 @@ fn rw1_a_reader_asks_for_writers_with_its_acquire() {
 #[test]
 fn rw2_readers_next_to_each_other_enter_together() {
     for (processes, tasks) in [(5, 1), (1, 5), (3, 2)] {
-        let scene = Scene::new(3);
-        let holder = scene.process();
+        let (scene, [holder]) = Scene::new(3).and_processes();
         let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
         let together = Arc::default();
         let readers: Vec<Process> = (0..processes).map(|_| scene.process()).collect();
@@ -203,8 +198,7 @@ fn rw2_readers_next_to_each_other_enter_together() {
 /// A reader has given way to a writer, and the writer gives up. The gate's word that the lock is held is not meant for it.
 #[test]
 fn rw2_a_reader_behind_a_writer_that_gives_up_reads_beside_others() {
-    let scene = Scene::new(3);
-    let [first, writer, second] = [(); 3].map(|()| scene.process());
+    let (scene, [first, writer, second]) = Scene::new(3).and_processes();
     let reading = scene.run(read(&first).auto_renew()).unwrap();
     let written = writer.hold_within("r", MS, SECOND);
     scene.advance(5 * MS);
@@ -220,8 +214,7 @@ fn rw2_a_reader_behind_a_writer_that_gives_up_reads_beside_others() {
 /// A reader that waits gives up, another one is not polled any more, and a process is killed.
 #[test]
 fn rw2_a_reader_that_is_gone_delays_no_other() {
-    let scene = Scene::new(3);
-    let [holder, killed, reader] = [(); 3].map(|()| scene.process());
+    let (scene, [holder, killed, reader]) = Scene::new(3).and_processes();
     let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
     let together = Arc::default();
     read_once(&killed, 20 * MS, &together);
@@ -250,8 +243,7 @@ fn rw2_a_reader_that_is_gone_delays_no_other() {
 /// A writer in front of it was killed. Its entry is gone with the reader that overtakes it.
 #[test]
 fn rw2_a_reader_takes_the_entry_of_a_killed_writer_along() {
-    let scene = Scene::new(3);
-    let [holder, killed, reader] = [(); 3].map(|()| scene.process());
+    let (scene, [holder, killed, reader]) = Scene::new(3).and_processes();
     let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
     let _killed = killed.hold_once("r", MS);
     scene.advance(5 * MS);
@@ -269,8 +261,7 @@ fn rw2_a_reader_takes_the_entry_of_a_killed_writer_along() {
 #[test]
 fn rw2_readers_that_leave_an_earlier_turn_do_not_part_those_that_came_later() {
     for goes_after in 0..=2 {
-        let scene = Scene::new(3);
-        let [holder, reader] = [(); 2].map(|()| scene.process());
+        let (scene, [holder, reader]) = Scene::new(3).and_processes();
         let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
         let mut unpolled = read(&reader).into_future().boxed();
         let until = scene.sim.sleep(SECOND).boxed();
@@ -302,8 +293,7 @@ fn rw2_readers_that_leave_an_earlier_turn_do_not_part_those_that_came_later() {
 #[test]
 fn rw2_readers_that_are_refused_when_their_turn_comes_wait_on() {
     for readers in [1, 3] {
-        let scene = Scene::new(3);
-        let [holder, reader] = [(); 2].map(|()| scene.process());
+        let (scene, [holder, reader]) = Scene::new(3).and_processes();
         let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
         let together = Arc::default();
         (0..readers).for_each(|_| read_once(&reader, 20 * MS, &together));
@@ -322,8 +312,7 @@ fn rw2_readers_that_are_refused_when_their_turn_comes_wait_on() {
 /// The entry stays for the others, so its error waits for no leave.
 #[test]
 fn rw2_a_reader_that_gives_up_before_others_ends_at_its_timeout() {
-    let scene = Scene::new(3);
-    let [holder, reader] = [(); 2].map(|()| scene.process());
+    let (scene, [holder, reader]) = Scene::new(3).and_processes();
     let _guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
     read_once(&reader, MS, &Arc::default());
     scene.advance(5 * MS);
@@ -336,8 +325,7 @@ fn rw2_a_reader_that_gives_up_before_others_ends_at_its_timeout() {
 /// They come without a pause, also while the first readers of their process have their turn.
 #[test]
 fn rw1_readers_that_come_after_the_turn_of_their_process_wait_behind_a_writer() {
-    let scene = Scene::new(3);
-    let [holder, reader, writer] = [(); 3].map(|()| scene.process());
+    let (scene, [holder, reader, writer]) = Scene::new(3).and_processes();
     let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
     let together = Arc::default();
     read_once(&reader, MS, &together);
@@ -354,8 +342,7 @@ fn rw1_readers_that_come_after_the_turn_of_their_process_wait_behind_a_writer() 
 
 #[test]
 fn rw3_a_writer_waits_for_the_last_reader() {
-    let scene = Scene::new(3);
-    let writer = scene.process();
+    let (scene, [writer]) = Scene::new(3).and_processes();
     let readers = [(); 3].map(|()| scene.process());
     let mut guards: Vec<_> = readers.iter().map(|one| scene.run(read(one)).unwrap()).collect();
     scene.forget_sent();
@@ -373,8 +360,7 @@ fn rw3_a_writer_waits_for_the_last_reader() {
 #[test]
 fn rw4_an_extension_is_never_refused_for_a_waiter() {
     for nodes in [1, 3] {
-        let scene = Scene::new(nodes);
-        let [reader, writer] = [(); 2].map(|()| scene.process());
+        let (scene, [reader, writer]) = Scene::new(nodes).and_processes();
         let guard = scene.run(read(&reader)).unwrap();
         let renewed = scene.run(read(&reader).auto_renew()).unwrap();
         let written = writer.hold_once("r", 10 * MS);

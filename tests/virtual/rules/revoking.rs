@@ -207,8 +207,7 @@ fn v4_reserved_names_are_refused() {
 #[test]
 fn v5_a_waiter_has_the_lock_when_the_ttl_has_passed() {
     for deletes in [false, true] {
-        let scene = Scene::new(5);
-        let (holder, waiter, operator) = (scene.process(), scene.process(), scene.process());
+        let (scene, [holder, waiter, operator]) = Scene::new(5).and_processes();
         // Its release would free it earlier.
         let _record = scene.run(holder.lock("r").ttl(7 * SECOND)).unwrap().detach().unwrap();
         let held = waiter.hold_once("r", MS);

@@ -20,9 +20,8 @@ fn a4_permanent_errors_end_a_lock_at_once() {
         "NOPERM this user has no permissions to run the 'set' command",
         "ERR unknown command 'EVALSHA'",
     ] {
-        for world in World::kinds(5) {
+        for (world, manager) in World::kinds(5).map(World::and_manager) {
             world.inject(..3, failing(reply));
-            let manager = world.manager();
             for request in [manager.lock("r"), manager.lock("r").wait_forever()] {
                 let failed = world.run(request).unwrap_err();
                 assert!(matches!(failed, LockError::NoQuorum(_)), "{failed}");
@@ -63,8 +62,7 @@ fn a4_permanent_errors_that_come_late_end_a_lock_as_well() {
 
 #[test]
 fn a4_a_lock_always_has_a_deadline() {
-    for world in World::kinds(3) {
-        let manager = world.manager();
+    for (world, manager) in World::kinds(3).map(World::and_manager) {
         world.occupy(..);
         let lost = world.run(manager.lock("r"));
         assert!(matches!(lost, Err(LockError::Held(_))), "{lost:?}");
@@ -162,8 +160,7 @@ fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
     let requests: [fn(&LockManager) -> LockRequest; 2] =
         [|locks| locks.lock("r"), |locks| locks.lock_any(["r", "s"])];
     for (request, gate_hangs) in requests.into_iter().flat_map(|it| [(it, false), (it, true)]) {
-        let scene = Scene::new(5);
-        let (first, second) = (scene.process(), scene.process());
+        let (scene, [first, second]) = Scene::new(5).and_processes();
         // A process that locks it again and again asks the gate behind its releases.
         let guard = scene.run(request(&first.locks)).unwrap();
         scene.run(guard.release()).unwrap();
@@ -196,8 +193,7 @@ fn a4_without_a_round_a_lock_is_held_only_if_the_gate_has_said_so() {
 fn unreachable_nodes_are_never_reported_as_held() {
     for fault in [Fault::Hung, Fault::Down, failing("LOADING")] {
         for timeout in [1, 100, 299, 301, 499, 500, 501, 900].map(|millis| millis * MS) {
-            for world in World::kinds(3) {
-                let manager = world.manager();
+            for (world, manager) in World::kinds(3).map(World::and_manager) {
                 let guard = world.lock(&manager);
                 world.catch_up();
                 world.inject(..2, fault.clone());
@@ -217,8 +213,7 @@ fn unreachable_nodes_are_never_reported_as_held() {
 fn held_is_never_told_as_no_quorum() {
     for timeout in [3, 20, 100, 499, 500, 501, 700, 1_500] {
         for silent in 0..3 {
-            let scene = Scene::new(3);
-            let (holder, waiter) = (scene.process(), scene.process());
+            let (scene, [holder, waiter]) = Scene::new(3).and_processes();
             scene.nodes[silent].inject(Fault::Hung);
             let _held = scene.run(holder.lock("r").ttl(HOUR)).unwrap();
             let requests = (0..5).map(|_| waiter.locks.lock("r").timeout(timeout * MS));
@@ -230,8 +225,7 @@ fn held_is_never_told_as_no_quorum() {
         }
     }
     // A guard or an earlier task of this manager is in the way, also without any time.
-    let world = World::complete(3);
-    let manager = world.manager();
+    let (world, manager) = World::complete(3).and_manager();
     let _guard = world.run(manager.lock("r").ttl(HOUR)).unwrap();
     for timeout in [Duration::ZERO, MS] {
         let error = world.run(manager.lock("r").timeout(timeout)).unwrap_err();

@@ -21,8 +21,7 @@ fn t1_validity_counts_from_before_the_first_byte() {
 
 #[test]
 fn t1_validity_counts_from_the_round_that_was_won() {
-    let world = World::new(5);
-    let manager = world.manager();
+    let (world, manager) = World::new(5).and_manager();
     let _other = world.run(manager.lock("r").ttl(3 * SECOND)).unwrap();
     let guard = world.lock(&manager);
     assert!(world.sim.elapsed() > 2 * SECOND, "the other lease has ended before");

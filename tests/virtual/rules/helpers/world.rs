@@ -214,6 +214,12 @@ impl World {
         self.nodes[nodes].iter().for_each(|node| node.put("r", value.clone()));
     }
 
+    /// The same, with a manager.
+    pub(crate) fn and_manager(self) -> (Self, LockManager) {
+        let manager = self.manager();
+        (self, manager)
+    }
+
     /// The same, in which a manager holds the lock "r".
     pub(crate) fn held(self) -> (Self, LockGuard) {
         let guard = self.lock(&self.manager());

@@ -50,8 +50,7 @@ fn close_releases_what_is_held_and_ends_every_wait() {
 
 #[test]
 fn a_second_close_does_not_put_off_the_first() {
-    let world = World::complete(3);
-    let manager = world.manager();
+    let (world, manager) = World::complete(3).and_manager();
     let _guard = world.lock(&manager);
     let again = async {
         world.sim.sleep(100 * MS).await;
@@ -70,9 +69,8 @@ fn a_second_close_does_not_put_off_the_first() {
 
 #[test]
 fn close_waits_for_a_release_in_flight() {
-    let world = World::new(3);
+    let (world, manager) = World::new(3).and_manager();
     world.inject(.., Fault::Slow(100 * MS));
-    let manager = world.manager();
     let mut release = Box::pin(world.lock(&manager).release());
     assert!(world.sim.block_on_for(release.as_mut(), 1).is_none());
     let close = async { (manager.close(5 * SECOND).await.is_clean(), world.keys_left()) };
@@ -134,8 +132,7 @@ fn a_drain_that_is_dropped_goes_on_with_a_second_one() {
 #[test]
 fn a_manager_says_when_it_is_drained_or_closed() {
     for drains in [true, false] {
-        let world = World::new(3);
-        let manager = world.manager();
+        let (world, manager) = World::new(3).and_manager();
         let draining = manager.draining().map(|()| world.sim.elapsed());
         assert!(manager.draining().now_or_never().is_none());
         let end = async {

@@ -10,8 +10,7 @@ use crate::world::{HOUR, MS, SECOND, World, slow};
 
 #[test]
 fn h7_a_hold_limit_ends_the_lease_however_often_it_is_extended() {
-    let world = World::new(3);
-    let manager = world.manager();
+    let (world, manager) = World::new(3).and_manager();
     let guard = world.run(manager.lock("r").hold_limit(60 * SECOND)).unwrap();
     guard.auto_renew();
     let start = world.sim.now();

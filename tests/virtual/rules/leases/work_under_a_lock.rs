@@ -109,8 +109,7 @@ fn with_drops_the_body_before_the_lease_ends_and_says_why() {
 /// It was not acquired; and the nodes lost it while the body ran, and no renewal was due.
 #[test]
 fn with_reports_why_the_lock_was_not_acquired_and_a_loss_that_only_the_release_finds() {
-    let world = World::new(3);
-    let manager = world.manager();
+    let (world, manager) = World::new(3).and_manager();
     let held = world.lock(&manager);
     let request = manager.lock("r").no_wait().with(async |_| panic!("not run"));
     let failed: Result<(), _> = world.run(request);
@@ -161,8 +160,7 @@ fn a3_with_polls_the_body_while_a_renewal_waits() {
 
 #[test]
 fn with_ends_at_a_close_and_a_release_in_flight_does_not() {
-    let world = World::new(3);
-    let manager = world.manager();
+    let (world, manager) = World::new(3).and_manager();
     let stopped = world.run(manager.with("r", async |_| {
         assert!(manager.close(SECOND).now_or_never().is_none());
         7

@@ -234,8 +234,7 @@ fn a6_no_event_and_no_metric_shows_a_token() {
 
 #[test]
 fn a6_no_token_is_printed_anywhere() {
-    let world = World::complete(5);
-    let manager = world.manager();
+    let (world, manager) = World::complete(5).and_manager();
     world.occupy(3..);
     let request = manager.lock("r");
     let mut printed = format!("{manager:?} {request:?} {:?}", manager.lock("r").no_wait());

@@ -83,8 +83,7 @@ fn a_value_that_is_no_lock_is_neither_held_nor_free() {
 /// Nor does one that is dropped leave anything behind.
 #[test]
 fn an_inspection_acquires_nothing_and_writes_nothing() {
-    let world = World::new(5);
-    let manager = world.manager();
+    let (world, manager) = World::new(5).and_manager();
     let _guard = world.run(manager.lock(["r", "s"])).unwrap();
     put(&world.nodes[3..], b"another program's");
     world.nodes[4].put("s", Value::List);

@@ -27,8 +27,7 @@ fn lock(world: &World, manager: &LockManager) {
 fn a_node_answers_lately_by_its_latest_call() {
     for new in World::KINDS {
         for fault in [Fault::Dead, Fault::Hung, failing("LOADING")] {
-            let world = new(3);
-            let manager = world.manager();
+            let (world, manager) = new(3).and_manager();
             let is_known = |expected: [bool; 3]| {
                 let sent = world.log.calls().len();
                 let known = manager.readiness();
@@ -148,8 +147,7 @@ fn the_answers_to_an_operator_count() {
     for (place, ask) in asks.into_iter().enumerate() {
         for fault in [Fault::Hung, Fault::Dead, failing("LOADING")] {
             let events = told(|| {
-                let world = World::complete(3);
-                let manager = world.manager();
+                let (world, manager) = World::complete(3).and_manager();
                 for fault in [Fault::Hung, fault.clone()] {
                     world.inject(..1, fault.clone());
                     ask(&world, &manager);

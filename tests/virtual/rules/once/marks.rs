@@ -7,8 +7,7 @@ use super::*;
 /// Rule O2.
 #[test]
 fn a_lock_that_is_kept_is_free_after_its_duration_and_not_earlier() {
-    for world in World::kinds(3) {
-        let manager = world.manager();
+    for (world, manager) in World::kinds(3).map(World::and_manager) {
         let guard = world.run(manager.lock("r").auto_renew()).unwrap();
         let (lease, start) = (guard.lease(), world.sim.elapsed());
         world.advance(4 * SECOND);
@@ -96,8 +95,7 @@ fn o9_a_mark_stands_on_each_node_that_answers_within_a_node_timeout() {
     ];
     for (what, lacks, is_kept) in lacks {
         for new in World::KINDS {
-            let world = new(3);
-            let manager = world.manager();
+            let (world, manager) = new(3).and_manager();
             let guard = world.run(manager.lock("r").auto_renew()).unwrap();
             lacks(&world);
             let start = world.sim.elapsed();
@@ -119,8 +117,7 @@ fn a_keep_that_is_dropped_or_whose_manager_is_closed_leaves_the_mark_everywhere_
     for is_closed in [false, true] {
         let mut left = Vec::new();
         for polls in 0.. {
-            let world = World::new(3);
-            let manager = world.manager();
+            let (world, manager) = World::new(3).and_manager();
             let mut keep = Box::pin(world.lock(&manager).keep(MINUTE));
             world.inject(.., Fault::Slow(100 * MS));
             let is_done = world.sim.block_on_for(keep.as_mut(), polls).is_some();
@@ -183,8 +180,7 @@ fn o6_a_lock_is_kept_for_any_duration_and_no_limit_of_leases_bounds_it() {
 
 #[test]
 fn o6_a_period_under_a_second_or_over_a_day_is_refused() {
-    let world = World::new(3);
-    let manager = world.manager();
+    let (world, manager) = World::new(3).and_manager();
     let tick = Duration::from_nanos(1);
     for (name, period, is_valid) in [
         ("job", Duration::ZERO, false),

@@ -13,8 +13,7 @@ use crate::world::{Client, HOUR, MS, SECOND, World, slow};
 /// Two tasks have each lost a round to another process. One waits at the gate, the other behind it.
 #[test]
 fn each_task_that_waits_for_one_of_several_names_hears_of_a_close() {
-    let scene = Scene::new(3);
-    let (process, other) = (scene.process(), scene.process());
+    let (scene, [process, other]) = Scene::new(3).and_processes();
     let [released, _held] =
         ["a", "b"].map(|name| scene.run(process.locks.lock(name).ttl(HOUR)).unwrap());
     let errors = Arc::<Mutex<Vec<LockError>>>::default();
@@ -40,8 +39,7 @@ fn each_task_that_waits_for_one_of_several_names_hears_of_a_close() {
 /// No other client and no task has the names: this manager has released both, and the node has not answered yet.
 #[test]
 fn releases_that_are_not_answered_are_no_holder() {
-    let world = World::pool();
-    let manager = world.manager();
+    let (world, manager) = World::pool().and_manager();
     let held = ["a", "b"].map(|name| world.run(manager.lock(name)).unwrap());
     world.add_rule(.., slow(300 * MS).on(Operation::Release));
     drop(held);

@@ -15,8 +15,7 @@ use crate::world::{HOUR, MS, SECOND, World, failing};
 #[test]
 fn s3_a_full_semaphore_costs_three_rounds_and_then_a_wait() {
     for permits in [2_u16, 5, 16, 100] {
-        let scene = Scene::new(3);
-        let (holder, waiter) = (scene.process(), scene.process());
+        let (scene, [holder, waiter]) = Scene::new(3).and_processes();
         let take = |_| scene.run(holder.permit(permits).ttl(HOUR)).unwrap();
         let _guards: Vec<LockGuard> = (0..permits).map(take).collect();
         scene.forget_sent();
@@ -36,8 +35,7 @@ fn s3_a_full_semaphore_costs_three_rounds_and_then_a_wait() {
 /// Extensions are pushes. They cost at most two commands a second and name.
 #[test]
 fn s3_holders_that_renew_do_not_make_a_waiter_spin() {
-    let scene = Scene::new(3);
-    let (holder, waiter) = (scene.process(), scene.process());
+    let (scene, [holder, waiter]) = Scene::new(3).and_processes();
     let take = |_| scene.run(holder.permit(8).ttl(3 * SECOND).auto_renew()).unwrap();
     let _guards: Vec<LockGuard> = (0..8).map(take).collect();
     let _waits = waiter.waits(8);
@@ -49,8 +47,7 @@ fn s3_holders_that_renew_do_not_make_a_waiter_spin() {
 
 #[test]
 fn s3_a_name_that_this_manager_holds_is_not_asked_for() {
-    let scene = Scene::new(3);
-    let process = scene.process();
+    let (scene, [process]) = Scene::new(3).and_processes();
     let mut guards: Vec<_> = (0..5).map(|_| scene.run(process.permit(5)).unwrap()).collect();
     scene.advance(SECOND);
     scene.forget_sent();
@@ -69,8 +66,7 @@ fn s3_a_name_that_this_manager_holds_is_not_asked_for() {
 fn s3_the_permit_that_was_held_last_is_tried_first() {
     let mut names = BTreeSet::new();
     for seed in 0..5 {
-        let scene = Scene::with(3, Sim::new(seed), Quirk::default());
-        let process = scene.process();
+        let (scene, [process]) = Scene::with(3, Sim::new(seed), Quirk::default()).and_processes();
         let guard = scene.run(process.permit(128)).unwrap();
         let name = name_of(&guard);
         scene.run(guard.release()).unwrap();
@@ -84,8 +80,7 @@ fn s3_the_permit_that_was_held_last_is_tried_first() {
 #[test]
 fn s3_a_request_that_waits_for_no_holder_finds_the_free_permit() {
     for free in 0..10 {
-        let scene = Scene::new(3);
-        let (holder, process) = (scene.process(), scene.process());
+        let (scene, [holder, process]) = Scene::new(3).and_processes();
         let mut guards: Vec<_> = (0..10).map(|_| scene.run(holder.permit(10)).unwrap()).collect();
         let guard = guards.remove(free);
         let name = name_of(&guard);
@@ -120,8 +115,7 @@ fn s3_a_request_that_waits_for_no_holder_finds_the_free_permit() {
 #[test]
 fn s3_a_request_that_waits_for_no_holder_asks_the_gate_once() {
     for free in [0, 1] {
-        let scene = Scene::new(3);
-        let (holder, process) = (scene.process(), scene.process());
+        let (scene, [holder, process]) = Scene::new(3).and_processes();
         let mut guards: Vec<_> = (0..30).map(|_| scene.run(holder.permit(30)).unwrap()).collect();
         for guard in guards.drain(..free) {
             scene.run(guard.release()).unwrap();
@@ -178,9 +172,8 @@ fn s3_without_a_wait_queue_a_request_waits_by_timers() {
 
 #[test]
 fn s3_too_few_nodes_are_no_quorum_and_a_permanent_error_ends_a_request() {
-    let world = World::complete(3);
+    let (world, manager) = World::complete(3).and_manager();
     world.inject(..2, Fault::Dead);
-    let manager = world.manager();
     let timeout = 2 * SECOND;
     let error = world.run(manager.permit("p", 5).timeout(timeout)).unwrap_err();
     assert!(matches!(error, LockError::NoQuorum(_)), "{error}");
@@ -195,8 +188,7 @@ fn s3_too_few_nodes_are_no_quorum_and_a_permanent_error_ends_a_request() {
 
 #[test]
 fn s4_none_too_many_and_duplicate_names_are_refused() {
-    let world = World::complete(3);
-    let manager = world.manager();
+    let (world, manager) = World::complete(3).and_manager();
     let names = |count: usize| (0..count).map(|number| format!("n{number}"));
     let twice = names(5).chain(["n3".to_owned()]);
     for (request, expected) in [

@@ -20,8 +20,7 @@ fn s2_a_released_permit_goes_to_the_next_waiter_whichever_it_is() {
         if lost {
             quirk.loses_pushes = Arc::new(true.into());
         }
-        let scene = Scene::with(5, Sim::new(7), quirk);
-        let holder = scene.process();
+        let (scene, [holder]) = Scene::with(5, Sim::new(7), quirk).and_processes();
         let take = |_| scene.run(holder.permit(permits)).unwrap();
         let guards: Vec<LockGuard> = (0..permits).map(take).collect();
         for (number, guard) in guards.into_iter().enumerate() {
@@ -125,8 +124,7 @@ fn s2_one_of_several_names_goes_to_another_process_that_waits() {
 /// A name is being released when the request begins. A task here that wants it alone has it then.
 #[test]
 fn s2_a_request_that_waits_for_no_holder_waits_for_no_task_of_its_own_process() {
-    let world = World::pool();
-    let manager = world.manager();
+    let (world, manager) = World::pool().and_manager();
     let [released, _held] = ["a", "b"].map(|name| world.run(manager.lock(name)).unwrap());
     world.add_rule(.., slow(100 * MS).on(Operation::Release));
     drop(released);
@@ -144,8 +142,7 @@ fn s2_a_request_that_waits_for_no_holder_waits_for_no_task_of_its_own_process() 
 #[test]
 fn a_permit_is_held_by_this_process_or_by_what_nodes_have_said() {
     for are_loading in [false, true] {
-        let scene = Scene::new(3);
-        let [holder, first, second] = [0; 3].map(|_| scene.process());
+        let (scene, [holder, first, second]) = Scene::new(3).and_processes();
         let guards = [0; 2].map(|_| scene.run(holder.permit(2)).unwrap());
         let waits = first.waits(2);
         scene.advance(SECOND);
@@ -170,8 +167,7 @@ fn a_permit_is_held_by_this_process_or_by_what_nodes_have_said() {
 #[test]
 fn s2_a_cancelled_wait_delays_no_other_and_leaves_nothing() {
     for moment in [-50_000_i64, -400, -200, 0, 200, 400, 600, 800] {
-        let scene = Scene::new(3);
-        let (holder, first, second) = (scene.process(), scene.process(), scene.process());
+        let (scene, [holder, first, second]) = Scene::new(3).and_processes();
         let guards = [(); 3].map(|()| scene.run(holder.permit(3)).unwrap());
         let [one, ..] = guards;
         let left = Duration::from_micros(u64::try_from(2_000_000 + moment).unwrap());
@@ -195,8 +191,7 @@ fn s2_a_cancelled_wait_delays_no_other_and_leaves_nothing() {
 #[test]
 fn s2_all_names_are_watched_at_the_next_gate() {
     for released in 0..3 {
-        let scene = Scene::new(5);
-        let (holder, waiter) = (scene.process(), scene.process());
+        let (scene, [holder, waiter]) = Scene::new(5).and_processes();
         let mut guards: Vec<_> = (0..3).map(|_| scene.run(holder.permit(3)).unwrap()).collect();
         let waits = waiter.waits(3);
         scene.advance(SECOND);
@@ -212,8 +207,7 @@ fn s2_all_names_are_watched_at_the_next_gate() {
 fn s2_a_name_that_the_gate_takes_for_free_hides_no_other() {
     for free in 0..4 {
         let quirk = Quirk { loses_pushes: Arc::new(true.into()), ..Quirk::default() };
-        let scene = Scene::with(5, Sim::new(7), quirk);
-        let (holder, waiter) = (scene.process(), scene.process());
+        let (scene, [holder, waiter]) = Scene::with(5, Sim::new(7), quirk).and_processes();
         let mut guards: Vec<_> = (0..4).map(|_| scene.run(holder.permit(4)).unwrap()).collect();
         let waits = waiter.waits(4);
         scene.advance(SECOND);
@@ -231,8 +225,7 @@ fn s2_a_name_that_the_gate_takes_for_free_hides_no_other() {
 #[test]
 fn s2_a_wait_for_a_name_ends_when_a_task_that_wants_any_has_it() {
     for more in [120, 320, 520] {
-        let scene = Scene::new(3);
-        let (process, other) = (scene.process(), scene.process());
+        let (scene, [process, other]) = Scene::new(3).and_processes();
         let one = scene.run(process.lock("p#1").ttl(HOUR)).unwrap();
         let _two = scene.run(process.lock("p#2").ttl(HOUR)).unwrap();
         let held = other.hold_once("p#1", 3 * SECOND);

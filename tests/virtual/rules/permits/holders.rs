@@ -29,8 +29,7 @@ fn s1_a_permit_has_one_holder_at_a_time() {
 /// have two grants.
 #[test]
 fn s1_counting_does_not_compose() {
-    let scene = Scene::new(3);
-    let processes = [(); 3].map(|()| scene.process());
+    let (scene, processes) = Scene::new(3).and_processes::<3>();
     for (node, process) in scene.nodes.iter().zip(&processes) {
         node.add_rule(Rule::new(Effect::DropRequest).client(&process.client));
     }
@@ -41,8 +40,7 @@ fn s1_counting_does_not_compose() {
 
 #[test]
 fn s1_a_permit_is_a_lock_on_its_name_with_a_fencing_token_of_its_own() {
-    let scene = Scene::new(3);
-    let (one, other) = (scene.process(), scene.process());
+    let (scene, [one, other]) = Scene::new(3).and_processes();
     let first = scene.run(one.permit(2).fenced()).unwrap();
     let second = scene.run(other.permit(2).fenced()).unwrap();
     let mut names = [name_of(&first), name_of(&second)];
@@ -77,8 +75,7 @@ fn s5_processes_with_different_counts_share_the_permits_of_both() {
 /// A process with the count 3 waits in front of one with the count 5.
 #[test]
 fn s5_a_waiter_with_a_lower_count_does_not_hold_up_one_with_a_higher() {
-    let scene = Scene::new(3);
-    let (holder, lower, higher) = (scene.process(), scene.process(), scene.process());
+    let (scene, [holder, lower, higher]) = Scene::new(3).and_processes();
     let mut guards: Vec<_> = (0..5).map(|_| scene.run(holder.permit(5)).unwrap()).collect();
     let first = lower.waits(3);
     scene.advance(SECOND);

@@ -60,8 +60,7 @@ fn s6_eight_tasks_with_two_of_three_permits_hold_them_for_1000_rounds() {
 /// A part is held by the first request alone, for as long as another part is missing.
 #[test]
 fn s6_a_request_that_waits_for_its_last_permit_is_the_only_one_with_a_part() {
-    let scene = Scene::new(3);
-    let (holder, one, other) = (scene.process(), scene.process(), scene.process());
+    let (scene, [holder, one, other]) = Scene::new(3).and_processes();
     let single = scene.run(holder.of(3).auto_renew()).unwrap();
     let also = scene.run(holder.of(3).auto_renew()).unwrap();
     let first = one.wants(one.of(3), 2);
@@ -86,8 +85,7 @@ fn s6_a_request_that_waits_for_its_last_permit_is_the_only_one_with_a_part() {
 /// The parts come one by one. One that is lost before the last one is there is acquired anew.
 #[test]
 fn s6_a_part_that_is_lost_while_others_are_awaited_is_none_of_the_permits() {
-    let scene = Scene::new(3);
-    let (holder, one, admin) = (scene.process(), scene.process(), scene.process());
+    let (scene, [holder, one, admin]) = Scene::new(3).and_processes();
     let single = scene.run(holder.of(3).auto_renew()).unwrap();
     let also = scene.run(holder.of(3).auto_renew()).unwrap();
     let taken = [name_of(&single), name_of(&also)];
@@ -110,8 +108,7 @@ fn s6_a_part_that_is_lost_while_others_are_awaited_is_none_of_the_permits() {
 /// The timeout is that of all parts, and parts acquired by then are released before the error (C8).
 #[test]
 fn s6_nothing_is_left_of_a_request_that_fails() {
-    let scene = Scene::new(3);
-    let (holder, process) = (scene.process(), scene.process());
+    let (scene, [holder, process]) = Scene::new(3).and_processes();
     let single = scene.run(holder.of(2)).unwrap();
     let kept = scene.keys();
     for (request, limit) in [
@@ -150,8 +147,7 @@ fn s6_none_more_than_there_are_and_readers_are_refused_and_nothing_is_sent() {
 /// The first lease that ends is the end of all. What is dropped is released.
 #[test]
 fn s6_one_guard_stands_for_all_parts() {
-    let scene = Scene::new(3);
-    let process = scene.process();
+    let (scene, [process]) = Scene::new(3).and_processes();
     let permits = scene.run(process.of(5).several(3)).unwrap();
     scene.run(permits.extend()).unwrap();
     assert_eq!(scene.run(permits.run(async { 7 })).unwrap(), 7);
@@ -179,8 +175,7 @@ fn s6_two_requests_for_names_that_overlap_and_differ_never_both_hold_a_part() {
         (["a", "b", "c"], ["c", "x", "y"]),
         (["x#1", "a", "b"], ["b", "y#1", "z"]),
     ] {
-        let scene = Scene::new(3);
-        let (holder, one, other) = (scene.process(), scene.process(), scene.process());
+        let (scene, [holder, one, other]) = Scene::new(3).and_processes();
         // All of each but one is free. Both want all.
         let mut held = vec![scene.run(holder.locks.lock(ours[0]).auto_renew()).unwrap()];
         held.push(scene.run(holder.locks.lock(theirs[2]).auto_renew()).unwrap());

@@ -66,8 +66,7 @@ fn a_win_that_expired_while_the_gate_was_awaited_is_none() {
 /// Rule RW1.
 #[test]
 fn an_answer_that_is_there_when_the_round_is_lost_is_not_thrown_away() {
-    let scene = Scene::new(3);
-    let [holder, writer, reader] = [(); 3].map(|()| scene.process());
+    let (scene, [holder, writer, reader]) = Scene::new(3).and_processes();
     let _held = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
     let _waiting = writer.hold_once("r", 50 * MS);
     scene.advance(5 * MS);
@@ -116,8 +115,7 @@ fn the_gate_is_awaited_for_no_longer_than_a_round_behind_the_deadline() {
 /// Rule C8.
 #[test]
 fn the_gate_and_the_undo_are_awaited_for_no_longer_than_a_round_behind_the_deadline() {
-    let scene = Scene::new(3);
-    let [holder, writer, reader] = [(); 3].map(|()| scene.process());
+    let (scene, [holder, writer, reader]) = Scene::new(3).and_processes();
     let _reading = scene.run(holder.locks.read("r").ttl(60 * SECOND)).unwrap();
     let _waiting = writer.hold_once("r", 50 * MS);
     scene.advance(5 * MS);

@@ -102,8 +102,7 @@ fn readers_of_several_names_and_writers_of_each_take_turns() {
 #[test]
 fn a_writer_that_was_killed_keeps_readers_out_for_2_s() {
     for readers_hold in [true, false] {
-        let scene = Scene::new(3);
-        let [holder, writer, reader] = [(); 3].map(|()| scene.process());
+        let (scene, [holder, writer, reader]) = Scene::new(3).and_processes();
         let request = if readers_hold { holder.locks.read("r") } else { holder.locks.lock("r") };
         let held = scene.run(request.ttl(60 * SECOND)).unwrap();
         let written = writer.hold_once("r", MS);
@@ -133,8 +132,7 @@ fn a_writer_that_was_killed_keeps_readers_out_for_2_s() {
 /// The error of a reader that gives way: to a writer that waits for another client, or for a lease of its own manager.
 #[test]
 fn a_reader_that_gives_way_says_to_whom() {
-    let scene = Scene::new(3);
-    let [first, writer, second] = [(); 3].map(|()| scene.process());
+    let (scene, [first, writer, second]) = Scene::new(3).and_processes();
     let _reading = scene.run(first.locks.read("r").ttl(60 * SECOND)).unwrap();
     let _written = writer.hold_once("r", MS);
     scene.advance(SECOND);
@@ -155,8 +153,7 @@ fn a_reader_that_gives_way_says_to_whom() {
 /// Rule RW1.
 #[test]
 fn a_reader_does_not_queue_for_a_release_that_says_that_readers_wait() {
-    let scene = Scene::new(3);
-    let [first, second] = [(); 2].map(|()| scene.process());
+    let (scene, [first, second]) = Scene::new(3).and_processes();
     // Only a release of a name that was released before asks.
     for _ in 0..2 {
         let held = scene.run(first.locks.lock("r")).unwrap();

@@ -10,8 +10,7 @@ use crate::world::{MS, SECOND, slow};
 /// Rule RW1.
 #[test]
 fn a_writer_that_is_slow_is_not_passed() {
-    let scene = Scene::new(3);
-    let [first, writer, second] = [(); 3].map(|()| scene.process());
+    let (scene, [first, writer, second]) = Scene::new(3).and_processes();
     let reading = scene.run(read(&first)).unwrap();
     let written = writer.hold_once("r", MS);
     scene.advance(100 * MS);

@@ -66,8 +66,7 @@ fn rw5_readers_are_guarded_against_restarts() {
 /// A reader dies, while others go on.
 #[test]
 fn rw6_the_death_of_a_reader_costs_its_own_ttl() {
-    let scene = Scene::new(3);
-    let [dead, alive, writer] = [(); 3].map(|()| scene.process());
+    let (scene, [dead, alive, writer]) = Scene::new(3).and_processes();
     std::mem::forget(scene.run(read(&dead).ttl(2 * SECOND)).unwrap());
     dead.client.kill();
     let reading = scene.run(read(&alive).ttl(60 * SECOND).auto_renew()).unwrap();
@@ -83,8 +82,7 @@ fn rw6_the_death_of_a_reader_costs_its_own_ttl() {
 
 #[test]
 fn rw7_the_key_lives_as_long_as_its_last_reader() {
-    let world = World::new(3);
-    let manager = world.manager();
+    let (world, manager) = World::new(3).and_manager();
     let left = || world.nodes[0].time_left("r");
     let long = world.run(manager.read("r").ttl(HOUR)).unwrap();
     let short = world.run(manager.read("r").ttl(10 * SECOND)).unwrap();
@@ -107,9 +105,8 @@ fn rw7_the_key_lives_as_long_as_its_last_reader() {
 /// A connection may carry a release twice.
 #[test]
 fn rw7_a_repeated_release_touches_no_other_reader() {
-    let world = World::new(3);
+    let (world, manager) = World::new(3).and_manager();
     world.add_rule(.., Rule::new(Effect::Duplicate(5 * MS)).on(Operation::Release));
-    let manager = world.manager();
     let [one, two] = [(); 2].map(|()| world.run(manager.read("r")).unwrap());
     world.run(one.release()).unwrap();
     world.advance(10 * MS);
@@ -202,8 +199,7 @@ fn a_reader_has_what_a_lock_has() {
 
 #[test]
 fn a_reader_is_refused_what_it_cannot_have_before_anything_is_sent() {
-    let world = World::complete(3);
-    let manager = world.manager();
+    let (world, manager) = World::complete(3).and_manager();
     let shared = |error| matches!(error, LockError::Invalid(InvalidRequest::Shared { .. }));
     assert!(shared(world.run(manager.read("r").fenced()).unwrap_err()));
     assert!(shared(world.run(manager.read("r").lead(async |_| ())).unwrap_err()));

@@ -240,8 +240,7 @@ fn v10_after_an_effective_revoke_the_end_of_the_lease_does_not_move() {
 #[test]
 fn a_revoke_without_effect_does_not_say_that_the_holder_has_left() {
     for is_reader in [false, true] {
-        let world = World::complete(3);
-        let manager = world.manager();
+        let (world, manager) = World::complete(3).and_manager();
         let request = if is_reader { manager.read("r") } else { manager.lock("r") };
         let guard = world.run(request.auto_renew()).unwrap();
         let admin = world.manager();

@@ -153,8 +153,7 @@ fn a_future_that_is_dropped_keeps_no_task_alive() {
     impl Wake for Task {
         fn wake(self: Arc<Self>) {}
     }
-    let world = World::complete(3);
-    let manager = world.manager();
+    let (world, manager) = World::complete(3).and_manager();
     let [first, _second] = ["a", "b"].map(|name| world.run(manager.lock(name)).unwrap());
     let any = || manager.lock_any(["a", "b"]).into_future().map(drop).boxed();
     let end = || first.lost().map(drop).boxed();

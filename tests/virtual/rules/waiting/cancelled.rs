@@ -162,8 +162,7 @@ fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned
         [|locks| locks.lock("r"), |locks| locks.read("r"), |locks| locks.lock_any(["r", "s"])];
     // A task of its process goes on with its entry. Then nothing has to leave.
     for (request, goes_on) in requests.into_iter().flat_map(|it| [(it, false), (it, true)]) {
-        let scene = Scene::new(3);
-        let (holder, waiter) = (scene.process(), scene.process());
+        let (scene, [holder, waiter]) = Scene::new(3).and_processes();
         let _held = ["r", "s"].map(|name| scene.run(holder.lock(name).ttl(60 * SECOND)).unwrap());
         let mut waits = request(&waiter.locks).timeout(5 * SECOND).into_future().boxed();
         assert!(scene.sim.block_on_for(waits.as_mut(), 1).is_none());
@@ -294,8 +293,7 @@ fn w3_a_leave_that_was_held_back_takes_no_later_entry_away() {
 /// Another task of the process wants "a" and "b". It goes on with the ticket of "b", and waits at the gate of "a".
 #[test]
 fn w3_a_wait_for_a_name_ends_when_the_next_task_wants_another_one_first() {
-    let scene = Scene::new(3);
-    let [holder, own, other] = [0; 3].map(|_| scene.process());
+    let (scene, [holder, own, other]) = Scene::new(3).and_processes();
     let _kept = scene.run(holder.lock("a").ttl(60 * SECOND)).unwrap();
     let guard = scene.run(holder.lock("b").ttl(60 * SECOND)).unwrap();
     own.hold_within("b", MS, SECOND);
@@ -340,8 +338,7 @@ fn w3_a_waiter_that_is_cancelled_at_any_poll_hands_its_turn_on() {
 #[test]
 fn w3_waiters_that_gave_up_in_the_local_queue_hold_nobody_up() {
     for given_up in [&[0][..], &[1], &[0, 1], &[1, 2]] {
-        let world = World::complete(3);
-        let manager = world.manager();
+        let (world, manager) = World::complete(3).and_manager();
         let held = world.lock(&manager);
         let waiters: Vec<_> = (0..4).map(|_| world.begun(manager.lock("r"))).collect();
         let kept = waiters.into_iter().enumerate().filter(|(at, _)| !given_up.contains(at));

@@ -116,8 +116,7 @@ fn w4_a_wait_of_readers_costs_no_more_than_another() {
 fn w4_a_wait_for_readers_costs_a_look_for_each_change_and_one_behind_a_writer_no_more_than_another()
 {
     for readers in [1, 8] {
-        let scene = Scene::new(5);
-        let reading = scene.process();
+        let (scene, [reading]) = Scene::new(5).and_processes();
         let guards: Vec<LockGuard> = (0..readers)
             .map(|_| scene.run(reading.locks.read("r").ttl(60 * SECOND)).unwrap())
             .collect();

@@ -99,8 +99,7 @@ fn each_operation_that_a_node_lacks_is_reported_once() {
     let told = told(|| {
         let quirk =
             Quirk { queueing_fails: fails.clone(), watching_fails: fails, ..Quirk::default() };
-        let scene = Scene::with(3, Sim::new(1), quirk);
-        let (holder, waiter) = (scene.process(), scene.process());
+        let (scene, [holder, waiter]) = Scene::with(3, Sim::new(1), quirk).and_processes();
         for _ in 0..3 {
             let guard = scene.run(holder.lock("r")).unwrap();
             let wait = waiter.locks.lock("r").timeout(5 * SECOND).into_future();

@@ -155,8 +155,7 @@ fn w1_a_stale_key_at_the_gate_keeps_waiters_out_for_its_ttl() {
 /// It began to wait while no task had the lease, so there was nothing to watch.
 #[test]
 fn w1_a_task_that_came_while_another_competed_outlives_its_lease() {
-    for world in World::kinds(3) {
-        let manager = world.manager();
+    for (world, manager) in World::kinds(3).map(World::and_manager) {
         world.inject(.., Fault::Slow(100 * MS));
         let first = world.begun(manager.lock("r").ttl(2 * SECOND));
         let second = world.begun(manager.lock("r"));
@@ -169,8 +168,7 @@ fn w1_a_task_that_came_while_another_competed_outlives_its_lease() {
 /// Another process waits as well, so the next task goes on when the gate has answered the hint.
 #[test]
 fn w1_a_task_behind_a_release_does_not_wait_for_a_node_that_hangs() {
-    let scene = Scene::new(3);
-    let (process, other) = (scene.process(), scene.process());
+    let (scene, [process, other]) = Scene::new(3).and_processes();
     let guard = scene.run(process.lock("r")).unwrap();
     let theirs = other.hold_once("r", 10 * MS);
     scene.advance(50 * MS);
@@ -189,8 +187,7 @@ fn w1_a_task_behind_a_release_does_not_wait_for_a_node_that_hangs() {
 /// The holder has a quorum without the gate. The gate says that the lock is free, and the others refuse the waiter.
 #[test]
 fn w1_a_misled_waiter_looks_again_before_its_next_refresh() {
-    let scene = Scene::new(3);
-    let [holder, waiter] = [(); 2].map(|()| scene.process());
+    let (scene, [holder, waiter]) = Scene::new(3).and_processes();
     let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
     let held = waiter.hold_once("r", MS);
     scene.advance(5 * MS);
@@ -204,8 +201,7 @@ fn w1_a_misled_waiter_looks_again_before_its_next_refresh() {
 /// Two nodes grant, two refuse, and one hangs: the nodes that answer have answered.
 #[test]
 fn w1_a_split_vote_beside_a_hung_node_costs_no_node_timeout() {
-    let scene = Scene::new(5);
-    let [holder, waiter] = [(); 2].map(|()| scene.process());
+    let (scene, [holder, waiter]) = Scene::new(5).and_processes();
     let guard = scene.run(holder.lock("r")).unwrap();
     let first = waiter.hold_once("r", MS);
     scene.advance(50 * MS);

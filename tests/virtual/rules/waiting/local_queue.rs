@@ -16,8 +16,7 @@ use crate::world::{MS, SECOND, World};
 
 #[test]
 fn tasks_of_one_manager_have_the_lock_in_the_order_in_which_they_came() {
-    for world in World::kinds(5) {
-        let manager = world.manager();
+    for (world, manager) in World::kinds(5).map(World::and_manager) {
         let held = world.lock(&manager);
         let served: Arc<Mutex<Vec<u32>>> = Arc::default();
         for number in 0..20 {
@@ -140,8 +139,7 @@ fn no_wait_waits_for_a_release_in_flight() {
 
 #[test]
 fn a_waiter_in_the_local_queue_keeps_its_deadline() {
-    let world = World::complete(3);
-    let manager = world.manager();
+    let (world, manager) = World::complete(3).and_manager();
     let _held = world.lock(&manager);
     let waits = (1..=3).map(|n| manager.lock("r").timeout(n * 100 * MS).into_future());
     let timed = waits.map(|wait| wait.map(|lost| (lost, world.sim.elapsed())));
@@ -153,16 +151,14 @@ fn a_waiter_in_the_local_queue_keeps_its_deadline() {
 
 #[test]
 fn an_outage_is_reported_to_a_waiter_whose_turn_comes_late() {
-    let world = World::complete(3);
-    let manager = world.manager();
+    let (world, manager) = World::complete(3).and_manager();
     let _guard = world.lock(&manager);
     let nodes = world.nodes.clone();
     world.later(5 * SECOND, move || nodes.iter().for_each(|node| node.inject(Fault::Down)));
     let waited = world.run(manager.lock("r").timeout(20 * SECOND));
     assert!(matches!(waited, Err(LockError::NoQuorum(_))), "{waited:?}");
     // Its only round ends at its deadline, and takes a node timeout. Before it, the release took as long.
-    for world in World::kinds(3) {
-        let manager = world.manager();
+    for (world, manager) in World::kinds(3).map(World::and_manager) {
         let guard = world.lock(&manager);
         let waits = world.begun(manager.lock("r").timeout(6 * SECOND));
         world.advance(5 * SECOND);
@@ -177,8 +173,7 @@ fn an_outage_is_reported_to_a_waiter_whose_turn_comes_late() {
 #[test]
 fn an_expired_lock_of_several_keys_is_outlived_by_a_task_that_wants_any_of_them() {
     for (wanted, other) in [("a", "b"), ("b", "a")] {
-        let world = World::complete(3);
-        let manager = world.manager();
+        let (world, manager) = World::complete(3).and_manager();
         std::mem::forget(world.run(manager.lock(["a", "b"]).ttl(2 * SECOND)).unwrap());
         let refused = world.run(manager.lock(wanted).timeout(1_700 * MS)).unwrap_err();
         assert!(refused.is_held(), "{refused}");

@@ -167,8 +167,7 @@ fn o8_too_few_nodes_are_no_split_vote() {
 /// The settings are those of the request, and *held* is no error.
 #[test]
 fn a_request_can_be_tried_with_settings() {
-    let world = World::complete(3);
-    let manager = world.manager();
+    let (world, manager) = World::complete(3).and_manager();
     let tried = || manager.lock("r").ttl(3 * SOON).label("web-3").try_now();
     let guard = world.run(tried()).unwrap().unwrap();
     assert!(guard.remaining() > 2 * SOON && guard.remaining() < 3 * SOON);

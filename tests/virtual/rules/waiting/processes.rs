@@ -75,7 +75,13 @@ impl Scene {
         self.process_on(|node| node)
     }
 
-    /// The same, as its backends were built.
+    /// The same, with some processes.
+    pub(crate) fn and_processes<const N: usize>(self) -> (Self, [Process; N]) {
+        let processes = [(); N].map(|()| self.process());
+        (self, processes)
+    }
+
+    /// A process, as its backends were built.
     pub(crate) fn process_on(&self, built: impl Fn(MemoryNode) -> MemoryNode) -> Process {
         let client = self.sim.client(0);
         let odd = |node: &MemoryNode| {

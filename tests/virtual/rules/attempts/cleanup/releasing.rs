@@ -86,8 +86,7 @@ fn c7_a_release_that_failed_is_sent_again() {
         (&[Fault::Hung, fail()], 100 * MS, SECOND),
     ] {
         for awaited in [true, false] {
-            let world = World::new(3);
-            let manager = world.manager();
+            let (world, manager) = World::new(3).and_manager();
             let guard = world.lock(&manager);
             world.catch_up();
             for (node, fault) in world.nodes.iter().zip(faults) {

@@ -126,8 +126,7 @@ fn c8_close_keeps_to_its_limit_and_names_the_nodes_that_are_not_clean() {
         (&[Fault::Down], false, 5 * SECOND, Duration::ZERO, "failed: connection refused"),
         (&[failing("READONLY a")], false, 5 * SECOND, Duration::ZERO, "failed: READONLY a"),
     ] {
-        for world in World::kinds(3) {
-            let manager = world.manager();
+        for (world, manager) in World::kinds(3).map(World::and_manager) {
             let mut guard = Some(world.lock(&manager));
             world.catch_up();
             for (node, fault) in world.nodes.iter().zip(faults) {
@@ -155,8 +154,7 @@ fn c8_close_keeps_to_its_limit_and_names_the_nodes_that_are_not_clean() {
 #[test]
 fn c8_close_names_a_node_until_the_last_key_of_all_calls_that_were_given_up_has_expired() {
     for ttls in [[20, 5], [5, 20]] {
-        let world = World::new(3);
-        let manager = world.manager();
+        let (world, manager) = World::new(3).and_manager();
         world.inject(..1, Fault::Hung);
         for (name, ttl) in ["r", "s"].into_iter().zip(ttls) {
             let guard = world.run(manager.lock(name).ttl(ttl * SECOND)).unwrap();
@@ -322,8 +320,7 @@ fn c8_close_releases_again_while_a_node_answers_that_it_cannot_now() {
     let replies = ["BUSY a script", "LOADING data", "MISCONF a disk", "TRYAGAIN later"];
     for (reply, is_sent) in replies.into_iter().flat_map(|reply| [(reply, true), (reply, false)]) {
         for (heals, limit) in [(true, 10 * SECOND), (false, 2 * SECOND)] {
-            let world = World::complete(3);
-            let manager = world.manager();
+            let (world, manager) = World::complete(3).and_manager();
             let guard = world.lock(&manager);
             world.catch_up();
             let error = error_of_reply(reply);
