@@ -12,7 +12,7 @@ use quorate::runtime::TokioRuntime;
 use quorate_core::{BackendError, BackendErrorKind, LockError, LockGuard, LockManager};
 use quorate_memory::{MemoryNode, Value};
 use quorate_protocol::{
-    Connection, Credentials, Dial, NodeGroup, Parts, Push, RedisNode, Settings,
+    Connection, Credentials, Dial, NodeGroup, Parts, Push, RedisNode, Settings, Value as Reply,
 };
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -74,7 +74,7 @@ impl Server {
 
     /// A command of a group or of a plain lock: `GET`, `SET` with or without `NX` or `IFEQ`, and
     /// a compare-and-delete. There is nothing else.
-    fn execute(&self, command: &Parts) -> quorate_protocol::Value {
+    fn execute(&self, command: &Parts) -> Reply {
         let words: Vec<&[u8]> = command.iter().collect();
         let found = words.get(1).and_then(|key| self.node.get(key));
         let holds = |text: &[u8]| found == Some(Value::String(text.to_vec()));
@@ -83,33 +83,33 @@ impl Server {
                 if holds(text) {
                     self.node.expire(key);
                 }
-                quorate_protocol::Value::Int(holds(text).into())
+                Reply::Int(holds(text).into())
             }
             [b"SET", LIST, ..] if self.is_full.load(Ordering::SeqCst) => {
-                quorate_protocol::Value::Error("OOM command not allowed".into())
+                Reply::Error("OOM command not allowed".into())
             }
-            [b"SET", _, _, b"NX", ..] if found.is_some() => quorate_protocol::Value::Nil,
-            [b"SET", _, _, b"IFEQ", text] if !holds(text) => quorate_protocol::Value::Nil,
+            [b"SET", _, _, b"NX", ..] if found.is_some() => Reply::Nil,
+            [b"SET", _, _, b"IFEQ", text] if !holds(text) => Reply::Nil,
             [b"SET", key, text, b"NX", b"PX", ttl, ..] => {
                 let ttl = str::from_utf8(ttl).unwrap().parse().unwrap();
                 let text = Value::String(text.to_vec());
                 self.node.put_for(key, text, Duration::from_millis(ttl));
-                quorate_protocol::Value::Okay
+                Reply::Okay
             }
             // The end of the probe of a handshake.
             [b"SET", key, _, b"XX", ..] => {
                 self.node.expire(key);
-                quorate_protocol::Value::Okay
+                Reply::Okay
             }
             [b"SET", key, text, ..] => {
                 self.node.put(key, Value::String(text.to_vec()));
-                quorate_protocol::Value::Okay
+                Reply::Okay
             }
             [b"GET", _] => match found {
-                Some(Value::String(text)) => quorate_protocol::Value::Text(text),
-                _ => quorate_protocol::Value::Nil,
+                Some(Value::String(text)) => Reply::Text(text),
+                _ => Reply::Nil,
             },
-            _ => quorate_protocol::Value::Error("ERR unknown command".into()),
+            _ => Reply::Error("ERR unknown command".into()),
         }
     }
 }
@@ -130,10 +130,7 @@ fn gone() -> BackendError {
 impl Connection for Connected {
     type Command = Parts;
 
-    async fn send(
-        &self,
-        commands: Vec<Parts>,
-    ) -> Vec<Result<quorate_protocol::Value, BackendError>> {
+    async fn send(&self, commands: Vec<Parts>) -> Vec<Result<Reply, BackendError>> {
         self.server.replies().await;
         let reply = |command| match self.is_closed() {
             true => Err(gone()),
@@ -249,22 +246,17 @@ fn asks(client: &LockManager, name: &'static str) -> JoinHandle<Result<LockGuard
     tokio::spawn(client.lock(name).no_wait().into_future())
 }
 
-/// What `scene` returns, of a world whose clock is paused.
-fn in_world<T>(scene: impl AsyncFnOnce(World) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }.enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(scene(World::new()))
-}
-
 #[test]
 fn n2_another_list_is_one_event_for_each_node_that_keeps_it() {
-    let told = told(|| {
-        in_world(async |world| {
-            for list in [0b111, 0b111, 0b1111, 0b1111, 0b1110, 0b1110] {
-                world.found(list).await;
-            }
-        });
-    });
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_time().start_paused(true).build().unwrap();
+    let founds = async {
+        let world = World::new();
+        for list in [0b111, 0b111, 0b1111, 0b1111, 0b1110, 0b1110] {
+            world.found(list).await;
+        }
+    };
+    let told = told(|| runtime.block_on(founds));
     let changes: Vec<_> = of("node list changed", &told)
         .iter()
         .map(|change| {
@@ -284,273 +276,259 @@ fn n2_another_list_is_one_event_for_each_node_that_keeps_it() {
 }
 
 /// Only a lock has a node keep another list, and only once all nodes are known.
-#[test]
-fn n2_a_question_has_no_node_keep_a_list() {
-    in_world(async |world| {
-        world.found(0b111).await;
-        for list in [0b011, 0b001] {
-            let client = world.client(list);
-            for _ in 0..3 {
-                client.check().await;
-                drop(client.inspect("r").await);
-                world.settle().await;
-            }
+#[tokio::test(start_paused = true)]
+async fn n2_a_question_has_no_node_keep_a_list() {
+    let world = World::new();
+    world.found(0b111).await;
+    for list in [0b011, 0b001] {
+        let client = world.client(list);
+        for _ in 0..3 {
+            client.check().await;
+            drop(client.inspect("r").await);
+            world.settle().await;
         }
-        assert_eq!(world.lists(), "123123123");
-        drop(world.client(0b111).lock("r").no_wait().await.unwrap());
-    });
+    }
+    assert_eq!(world.lists(), "123123123");
+    drop(world.client(0b111).lock("r").no_wait().await.unwrap());
 }
 
 /// A node hangs from before the client begins. The votes of the others count at once.
-#[test]
-fn n4_no_vote_waits_for_a_node_that_hangs() {
-    in_world(async |world| {
-        world.found(0b111).await;
-        world.hang([1]);
-        let from = tokio::time::Instant::now();
-        let guard = world.client(0b111).lock("r").no_wait().await.unwrap();
-        assert!(from.elapsed() < 100 * MS, "{:?}", from.elapsed());
-        drop(guard.release().await);
-        // A list is written when all ids are known, by who then locks.
-        let client = world.client(0b1111);
+#[tokio::test(start_paused = true)]
+async fn n4_no_vote_waits_for_a_node_that_hangs() {
+    let world = World::new();
+    world.found(0b111).await;
+    world.hang([1]);
+    let from = tokio::time::Instant::now();
+    let guard = world.client(0b111).lock("r").no_wait().await.unwrap();
+    assert!(from.elapsed() < 100 * MS, "{:?}", from.elapsed());
+    drop(guard.release().await);
+    // A list is written when all ids are known, by who then locks.
+    let client = world.client(0b1111);
+    cycle(&client).await;
+    world.settle().await;
+    assert_eq!(world.servers[0].list(), "123");
+    world.wake([1]);
+    let client = world.client(0b1111);
+    for _ in 0..2 {
         cycle(&client).await;
         world.settle().await;
-        assert_eq!(world.servers[0].list(), "123");
-        world.wake([1]);
-        let client = world.client(0b1111);
-        for _ in 0..2 {
-            cycle(&client).await;
-            world.settle().await;
-        }
-        assert_eq!(world.lists(), "1234".repeat(4));
-    });
+    }
+    assert_eq!(world.lists(), "1234".repeat(4));
 }
 
 /// One has no memory left, and has it again later. Until then a client that has only this one in common is not noticed.
-#[test]
-fn n2_a_list_that_a_node_could_not_keep_is_written_again() {
-    in_world(async |world| {
-        world.servers[2].is_full.store(true, Ordering::SeqCst);
-        let client = world.found(0b111).await;
-        assert_eq!([0, 1, 2].map(|at| world.servers[at].list()), ["123", "123", ""]);
-        world.servers[2].is_full.store(false, Ordering::SeqCst);
-        sleep(1_000 * MS).await;
-        cycle(&client).await;
-        world.settle().await;
-        assert_eq!(world.servers[2].list(), "123");
-    });
+#[tokio::test(start_paused = true)]
+async fn n2_a_list_that_a_node_could_not_keep_is_written_again() {
+    let world = World::new();
+    world.servers[2].is_full.store(true, Ordering::SeqCst);
+    let client = world.found(0b111).await;
+    assert_eq!([0, 1, 2].map(|at| world.servers[at].list()), ["123", "123", ""]);
+    world.servers[2].is_full.store(false, Ordering::SeqCst);
+    sleep(1_000 * MS).await;
+    cycle(&client).await;
+    world.settle().await;
+    assert_eq!(world.servers[2].list(), "123");
 }
 
 /// No node keeps a list, and one hangs. A win waits for it, but for no longer than a round.
-#[test]
-fn n4_the_first_lock_of_a_group_has_a_short_ttl_while_a_node_hangs() {
-    in_world(async |world| {
-        world.hang([2]);
-        let request = world.client(0b111).lock("r").ttl(1_000 * MS).no_wait();
-        assert!(request.await.unwrap().is_valid());
-    });
+#[tokio::test(start_paused = true)]
+async fn n4_the_first_lock_of_a_group_has_a_short_ttl_while_a_node_hangs() {
+    let world = World::new();
+    world.hang([2]);
+    let request = world.client(0b111).lock("r").ttl(1_000 * MS).no_wait();
+    assert!(request.await.unwrap().is_valid());
 }
 
 /// Clients of a step have two nodes keep a list meanwhile. The third one never answers this client.
-#[test]
-fn n4_no_win_waits_for_a_node_that_hangs_once_the_others_keep_a_list() {
-    in_world(async |world| {
-        world.hang([2]);
-        let client = world.client(0b111);
-        cycle(&client).await;
-        world.found(0b011).await;
-        sleep(1_000 * MS).await;
-        // It reads the lists again, once a second.
-        cycle(&client).await;
-        let from = tokio::time::Instant::now();
-        let guard = client.lock("r").no_wait().await.unwrap();
-        assert!(from.elapsed() < 100 * MS, "{:?}", from.elapsed());
-        drop(guard.release().await);
-    });
+#[tokio::test(start_paused = true)]
+async fn n4_no_win_waits_for_a_node_that_hangs_once_the_others_keep_a_list() {
+    let world = World::new();
+    world.hang([2]);
+    let client = world.client(0b111);
+    cycle(&client).await;
+    world.found(0b011).await;
+    sleep(1_000 * MS).await;
+    // It reads the lists again, once a second.
+    cycle(&client).await;
+    let from = tokio::time::Instant::now();
+    let guard = client.lock("r").no_wait().await.unwrap();
+    assert!(from.elapsed() < 100 * MS, "{:?}", from.elapsed());
+    drop(guard.release().await);
 }
 
 /// Three nodes without a list have granted, and their connections have ended. Another one, whose connection ends as well,
 /// says nothing of its list. So the win waits for the last one.
-#[test]
-fn n4_a_win_of_nodes_without_a_list_waits_also_when_their_connections_have_ended() {
-    in_world(async |world| {
-        world.found(0b111_000).await;
-        let client = world.client(0b011_111);
-        world.hang(3..5);
-        let locks = asks(&client, "r");
-        world.settle().await;
-        world.hang(0..3);
-        let fails = asks(&client, "s");
-        world.settle().await;
-        world.cut(0..3);
-        world.wake(0..3);
-        sleep(2 * MS).await;
-        // They are connected to again, and say nothing yet.
-        world.hang(0..3);
-        world.settle().await;
-        world.cut([4]);
-        world.wake([4]);
-        world.settle().await;
-        world.wake([3]);
-        let Err(LockError::NoQuorum(error)) = locks.await.unwrap() else { panic!("two holders") };
-        assert!(error.to_string().contains("not a node of the group"), "{error}");
-        world.wake(0..3);
-        drop(fails.await);
-    });
+#[tokio::test(start_paused = true)]
+async fn n4_a_win_of_nodes_without_a_list_waits_also_when_their_connections_have_ended() {
+    let world = World::new();
+    world.found(0b111_000).await;
+    let client = world.client(0b011_111);
+    world.hang(3..5);
+    let locks = asks(&client, "r");
+    world.settle().await;
+    world.hang(0..3);
+    let fails = asks(&client, "s");
+    world.settle().await;
+    world.cut(0..3);
+    world.wake(0..3);
+    sleep(2 * MS).await;
+    // They are connected to again, and say nothing yet.
+    world.hang(0..3);
+    world.settle().await;
+    world.cut([4]);
+    world.wake([4]);
+    world.settle().await;
+    world.wake([3]);
+    let Err(LockError::NoQuorum(error)) = locks.await.unwrap() else { panic!("two holders") };
+    assert!(error.to_string().contains("not a node of the group"), "{error}");
+    world.wake(0..3);
+    drop(fails.await);
 }
 
 /// Another list was written meanwhile: a person has accepted it.
-#[test]
-fn n2_a_list_that_comes_late_does_not_replace_another_one() {
-    in_world(async |world| {
-        world.found(0b111).await;
-        world.hang([3]);
-        let guard = world.client(0b1111).lock("r").no_wait().await.unwrap();
-        world.hang([0]);
-        world.wake([3]);
-        world.settle().await;
-        let lists = || world.servers.iter().map(Server::list).collect::<Vec<_>>();
-        assert_eq!(lists()[..4], ["123", "1234", "1234", "1234"]);
-        let Some(Value::String(text)) = world.servers[0].node.get(LIST) else { panic!("a list") };
-        let accepted = text.split_inclusive(|byte| *byte == b'\n').take(2).collect::<Vec<_>>();
-        world.servers[0].node.put(LIST, Value::String(accepted.concat()));
-        let accepted = lists().remove(0);
-        world.wake([0]);
-        world.settle().await;
-        assert_eq!(lists()[0], accepted);
-        drop(guard.release().await);
-    });
+#[tokio::test(start_paused = true)]
+async fn n2_a_list_that_comes_late_does_not_replace_another_one() {
+    let world = World::new();
+    world.found(0b111).await;
+    world.hang([3]);
+    let guard = world.client(0b1111).lock("r").no_wait().await.unwrap();
+    world.hang([0]);
+    world.wake([3]);
+    world.settle().await;
+    let lists = || world.servers.iter().map(Server::list).collect::<Vec<_>>();
+    assert_eq!(lists()[..4], ["123", "1234", "1234", "1234"]);
+    let Some(Value::String(text)) = world.servers[0].node.get(LIST) else { panic!("a list") };
+    let accepted = text.split_inclusive(|byte| *byte == b'\n').take(2).collect::<Vec<_>>();
+    world.servers[0].node.put(LIST, Value::String(accepted.concat()));
+    let accepted = lists().remove(0);
+    world.wake([0]);
+    world.settle().await;
+    assert_eq!(lists()[0], accepted);
+    drop(guard.release().await);
 }
 
 /// The stranger votes first and the node whose list shows it last, or the other way round.
-#[test]
-fn n3_the_vote_of_a_stranger_counts_with_no_vote_that_shows_it_to_be_one() {
-    in_world(async |world| {
-        world.found(0b111).await;
-        for (late, down) in [(0, 1), (1, 0), (3, 1), (3, 0)] {
-            world.hang([late, down]);
-            let wrong = world.client(0b1011);
-            let asking = asks(&wrong, "r");
-            sleep(50 * MS).await;
-            world.wake([late]);
-            let error = asking.await.unwrap().unwrap_err().to_string();
-            assert!(error.contains("not a node of the group g"), "{late} {down}: {error}");
-            world.wake([down]);
-            world.settle().await;
-        }
-    });
+#[tokio::test(start_paused = true)]
+async fn n3_the_vote_of_a_stranger_counts_with_no_vote_that_shows_it_to_be_one() {
+    let world = World::new();
+    world.found(0b111).await;
+    for (late, down) in [(0, 1), (1, 0), (3, 1), (3, 0)] {
+        world.hang([late, down]);
+        let wrong = world.client(0b1011);
+        let asking = asks(&wrong, "r");
+        sleep(50 * MS).await;
+        world.wake([late]);
+        let error = asking.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains("not a node of the group g"), "{late} {down}: {error}");
+        world.wake([down]);
+        world.settle().await;
+    }
 }
 
 /// A running client hears of the list that a person has accepted.
-#[test]
-fn n5_a_running_client_counts_an_accepted_node_within_two_seconds() {
-    in_world(async |world| {
-        let client = world.found(0b111).await;
-        world.servers[2].lose_all();
+#[tokio::test(start_paused = true)]
+async fn n5_a_running_client_counts_an_accepted_node_within_two_seconds() {
+    let world = World::new();
+    let client = world.found(0b111).await;
+    world.servers[2].lose_all();
+    cycle(&client).await;
+    world.settle().await;
+    let told = client.check().await.to_string();
+    assert!(told.contains("it was replaced, or has lost its data"), "{told}");
+    world.accept(0b111).await;
+    for _ in 0..4 {
+        sleep(500 * MS).await;
         cycle(&client).await;
-        world.settle().await;
-        let told = client.check().await.to_string();
-        assert!(told.contains("it was replaced, or has lost its data"), "{told}");
-        world.accept(0b111).await;
-        for _ in 0..4 {
-            sleep(500 * MS).await;
-            cycle(&client).await;
-        }
-        // The vote of the accepted node is needed.
-        world.hang([0]);
-        drop(client.lock("r").no_wait().await.unwrap());
-    });
+    }
+    // The vote of the accepted node is needed.
+    world.hang([0]);
+    drop(client.lock("r").no_wait().await.unwrap());
 }
 
 /// A vote is that of what the node was when it gave it.
-#[test]
-fn n3_a_vote_of_a_stranger_counts_no_more_when_its_connection_has_ended() {
-    in_world(async |world| {
-        world.found(0b00111).await;
-        let client = world.client(0b11001);
-        world.hang([0, 4]);
-        let locks = asks(&client, "r");
-        world.settle().await;
-        // The stranger has voted. Its connection ends in the middle of another call.
-        world.hang([3]);
-        let fails = asks(&client, "s");
-        world.settle().await;
-        world.cut([3]);
-        world.wake([3]);
-        world.settle().await;
-        world.wake([0]);
-        let Err(LockError::NoQuorum(error)) = locks.await.unwrap() else { panic!("two holders") };
-        assert!(error.to_string().contains("not a node of the group"), "{error}");
-        drop(fails.await);
-    });
+#[tokio::test(start_paused = true)]
+async fn n3_a_vote_of_a_stranger_counts_no_more_when_its_connection_has_ended() {
+    let world = World::new();
+    world.found(0b00111).await;
+    let client = world.client(0b11001);
+    world.hang([0, 4]);
+    let locks = asks(&client, "r");
+    world.settle().await;
+    // The stranger has voted. Its connection ends in the middle of another call.
+    world.hang([3]);
+    let fails = asks(&client, "s");
+    world.settle().await;
+    world.cut([3]);
+    world.wake([3]);
+    world.settle().await;
+    world.wake([0]);
+    let Err(LockError::NoQuorum(error)) = locks.await.unwrap() else { panic!("two holders") };
+    assert!(error.to_string().contains("not a node of the group"), "{error}");
+    drop(fails.await);
 }
 
 /// The other clients are a step away: their list does not have the node any more.
-#[test]
-fn n5_a_node_that_lost_its_data_during_a_step_has_no_vote() {
-    in_world(async |world| {
-        for list in [0b111, 0b110] {
-            world.found(list).await;
-        }
-        drop(world.client(0b111).lock("r").no_wait().await.unwrap());
-        world.found(0b110).await;
-        world.servers[0].lose_all();
-        world.hang([2]);
-        let Err(error) = world.client(0b111).lock("s").no_wait().await else { panic!("a vote") };
-        let text = error.to_string();
-        assert!(text.contains("it was replaced, or has lost its data"), "{text}");
-    });
+#[tokio::test(start_paused = true)]
+async fn n5_a_node_that_lost_its_data_during_a_step_has_no_vote() {
+    let world = World::new();
+    for list in [0b111, 0b110] {
+        world.found(list).await;
+    }
+    drop(world.client(0b111).lock("r").no_wait().await.unwrap());
+    world.found(0b110).await;
+    world.servers[0].lose_all();
+    world.hang([2]);
+    let Err(error) = world.client(0b111).lock("s").no_wait().await else { panic!("a vote") };
+    let text = error.to_string();
+    assert!(text.contains("it was replaced, or has lost its data"), "{text}");
 }
 
 /// Two strangers have granted while no node was there whose list shows that. Another lock hears of
 /// the list.
-#[test]
-fn n3_a_lock_ends_when_another_one_shows_that_strangers_have_granted_it() {
-    in_world(async |world| {
-        world.found(0b00111).await;
-        let client = world.client(0b11001);
-        world.hang([0]);
-        let guard = client.lock("r").no_wait().await.unwrap();
-        world.cut([0]);
-        world.wake([0]);
-        world.settle().await;
-        assert!(guard.is_valid());
-        drop(client.lock("s").no_wait().await);
-        assert!(!guard.is_valid());
-        let text = guard.lost().await.to_string();
-        assert!(text.contains("not a node of the group g"), "{text}");
-    });
+#[tokio::test(start_paused = true)]
+async fn n3_a_lock_ends_when_another_one_shows_that_strangers_have_granted_it() {
+    let world = World::new();
+    world.found(0b00111).await;
+    let client = world.client(0b11001);
+    world.hang([0]);
+    let guard = client.lock("r").no_wait().await.unwrap();
+    world.cut([0]);
+    world.wake([0]);
+    world.settle().await;
+    assert!(guard.is_valid());
+    drop(client.lock("s").no_wait().await);
+    assert!(!guard.is_valid());
+    let text = guard.lost().await.to_string();
+    assert!(text.contains("not a node of the group g"), "{text}");
 }
 
 /// The nodes are the same, and what the list calls them is not: it is no copy that answers at an
 /// address.
-#[test]
-fn n5_a_person_accepts_the_new_addresses_of_nodes() {
-    in_world(async |world| {
-        world.found(0b111).await;
-        let [a, b] = [0, 1].map(|at| world.servers[at].node.get("quorate:node:id").unwrap());
-        world.servers[0].node.put("quorate:node:id", b);
-        world.servers[1].node.put("quorate:node:id", a);
-        world.hang([0]);
-        let Err(error) = world.client(0b111).lock("r").no_wait().await else { panic!("a copy") };
-        assert!(error.to_string().contains("it may be a copy"), "{error}");
-        world.wake([0]);
-        world.accept(0b111).await;
-        world.hang([0]);
-        drop(world.client(0b111).lock("r").no_wait().await.unwrap());
-    });
+#[tokio::test(start_paused = true)]
+async fn n5_a_person_accepts_the_new_addresses_of_nodes() {
+    let world = World::new();
+    world.found(0b111).await;
+    let [a, b] = [0, 1].map(|at| world.servers[at].node.get("quorate:node:id").unwrap());
+    world.servers[0].node.put("quorate:node:id", b);
+    world.servers[1].node.put("quorate:node:id", a);
+    world.hang([0]);
+    let Err(error) = world.client(0b111).lock("r").no_wait().await else { panic!("a copy") };
+    assert!(error.to_string().contains("it may be a copy"), "{error}");
+    world.wake([0]);
+    world.accept(0b111).await;
+    world.hang([0]);
+    drop(world.client(0b111).lock("r").no_wait().await.unwrap());
 }
 
-#[test]
-fn n5_a_copy_of_the_data_of_a_node_has_no_vote() {
-    in_world(async |world| {
-        world.found(0b111).await;
-        world.servers[3].become_a_copy_of(&world.servers[0]);
-        for hangs in [true, false] {
-            world.servers[0].hangs.store(hangs, Ordering::SeqCst);
-            let client = world.client(0b1011);
-            let Err(error) = client.lock("r").no_wait().await else { panic!("{hangs}") };
-            assert!(error.to_string().contains(" id "), "{error}");
-        }
-    });
+#[tokio::test(start_paused = true)]
+async fn n5_a_copy_of_the_data_of_a_node_has_no_vote() {
+    let world = World::new();
+    world.found(0b111).await;
+    world.servers[3].become_a_copy_of(&world.servers[0]);
+    for hangs in [true, false] {
+        world.servers[0].hangs.store(hangs, Ordering::SeqCst);
+        let client = world.client(0b1011);
+        let Err(error) = client.lock("r").no_wait().await else { panic!("{hangs}") };
+        assert!(error.to_string().contains(" id "), "{error}");
+    }
 }

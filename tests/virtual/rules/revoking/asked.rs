@@ -22,10 +22,11 @@ fn seen_by(world: &World, client: &SimClient, label: &str) -> LockManager {
 }
 
 /// A lock on "r" that is held for long enough to have been looked at.
-fn held(world: &World) -> LockGuard {
-    let guard = world.lock(&pushing(world, "holder"));
+fn held() -> (World, LockGuard) {
+    let world = World::complete(3);
+    let guard = world.lock(&pushing(&world, "holder"));
     world.advance(150 * MS);
-    guard
+    (world, guard)
 }
 
 fn revoke_by_admin(world: &World) -> Revocation {
@@ -61,8 +62,7 @@ fn a_revoke_asks_the_holder_to_leave_and_the_lock_is_free_when_he_has() {
 
 #[test]
 fn p1_a_push_alone_ends_nothing() {
-    let world = World::complete(3);
-    let guard = held(&world);
+    let (world, guard) = held();
     guard.auto_renew();
     let end = guard.valid_until();
     world.add_rule(.., slow(50 * MS).on(Operation::Look));
@@ -84,8 +84,7 @@ fn p2_a_push_that_is_lost_or_late_leaves_it_to_the_renewal() {
     let [lost, unanswered] = [Effect::DropReply, Effect::DropRequest].map(Rule::new);
     // With the third the push comes, and the look is not answered.
     for rule in [lost, slow(30 * SECOND), unanswered] {
-        let world = World::complete(3);
-        let guard = held(&world);
+        let (world, guard) = held();
         guard.auto_renew();
         world.add_rule(.., rule.on(Operation::Look));
         let at = world.sim.now();
@@ -128,8 +127,7 @@ fn p3_a_node_that_pushes_for_nothing_is_looked_at_once_a_second() {
 
 #[test]
 fn v8_a_mark_frees_nothing() {
-    let world = World::complete(3);
-    let guard = held(&world);
+    let (world, guard) = held();
     let other = pushing(&world, "another");
     let held_by = |locks: &LockManager| world.run(locks.lock("r").no_wait()).unwrap_err();
     revoke_by_admin(&world);
@@ -145,8 +143,7 @@ fn v8_a_mark_frees_nothing() {
 #[test]
 fn v9_only_the_release_of_the_value_that_was_revoked_frees_its_mark() {
     for asks in 1..3 {
-        let world = World::complete(3);
-        let guard = held(&world);
+        let (world, guard) = held();
         for _ in 0..asks {
             revoke_by_admin(&world);
         }
@@ -216,8 +213,7 @@ fn v9_a_node_is_told_whether_its_key_may_have_a_mark() {
 #[test]
 fn v10_after_an_effective_revoke_the_end_of_the_lease_does_not_move() {
     for reached in 2..=3 {
-        let world = World::complete(3);
-        let guard = held(&world);
+        let (world, guard) = held();
         guard.auto_renew();
         world.advance(3 * SECOND);
         world.nodes[reached..].iter().for_each(cut_off);
@@ -278,8 +274,7 @@ fn a_holder_that_is_dead_has_not_left_when_its_ttl_has_passed() {
 #[test]
 fn a_holder_that_releases_after_a_revoke_has_left() {
     for reached in 2..=3 {
-        let world = World::complete(3);
-        let guard = held(&world);
+        let (world, guard) = held();
         world.nodes[reached..].iter().for_each(cut_off);
         let admin = pushing(&world, "admin");
         let revocation = world.run(admin.revoke("r")).unwrap();
@@ -294,8 +289,7 @@ fn a_holder_that_releases_after_a_revoke_has_left() {
 /// Its record could not be adopted, and the lock would stay until its ttl has passed.
 #[test]
 fn a_holder_that_was_asked_to_leave_has_nothing_to_detach_and_releases() {
-    let world = World::complete(3);
-    let guard = held(&world);
+    let (world, guard) = held();
     revoke_by_admin(&world);
     by(&guard, &world);
     let failed = guard.detach();

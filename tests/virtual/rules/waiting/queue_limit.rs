@@ -5,8 +5,9 @@ use quorate_core::{LockError, LockManager, Runtime};
 use crate::telling::{of, told};
 use crate::world::{SECOND, Waits, World};
 
-fn manager(world: &World, most: usize) -> LockManager {
-    world.builder().max_waiters(most).build().unwrap()
+fn limited(world: World, most: usize) -> (World, LockManager) {
+    let manager = world.builder().max_waiters(most).build().unwrap();
+    (world, manager)
 }
 
 /// The key and the limit that the error of a request names.
@@ -21,8 +22,7 @@ fn refused(world: &World, waits: Waits) -> (String, usize) {
 fn one_waiter_too_many_fails_at_once_and_sends_nothing() {
     for new in World::KINDS {
         for most in [0, 1, 3] {
-            let world = new(3);
-            let manager = manager(&world, most);
+            let (world, manager) = limited(new(3), most);
             let guard = world.lock(&manager);
             let queued: Vec<Waits> = (0..most).map(|_| world.begun(manager.lock("r"))).collect();
             let (start, sent) = (world.sim.now(), world.log.count("acquire"));
@@ -44,8 +44,7 @@ fn one_waiter_too_many_fails_at_once_and_sends_nothing() {
 
 #[test]
 fn a_waiter_that_goes_away_makes_room_and_other_keys_have_room() {
-    let world = World::complete(3);
-    let manager = manager(&world, 1);
+    let (world, manager) = limited(World::complete(3), 1);
     let (_r, s) = (world.lock(&manager), world.run(manager.lock("s")).unwrap());
     let queued = world.begun(manager.lock("r"));
     let other = world.begun(manager.lock("s"));
@@ -62,8 +61,7 @@ fn a_waiter_that_goes_away_makes_room_and_other_keys_have_room() {
 /// The tasks that want one of several names queue in one place, whose key no user knows.
 #[test]
 fn one_too_many_for_one_of_several_names_is_told_a_name() {
-    let world = World::complete(3);
-    let manager = manager(&world, 0);
+    let (world, manager) = limited(World::complete(3), 0);
     let held = ["q", "r"].map(|name| world.run(manager.lock(name)).unwrap());
     let first = world.begun(manager.lock_any(["q", "r"]));
     let (name, most) = refused(&world, manager.lock_any(["r", "q"]).into_future());
@@ -75,8 +73,7 @@ fn one_too_many_for_one_of_several_names_is_told_a_name() {
 /// A release is no holder, and a request that waits for none is never queued behind one.
 #[test]
 fn a_request_that_waits_for_no_holder_is_not_one_too_many() {
-    let world = World::new(3);
-    let manager = manager(&world, 0);
+    let (world, manager) = limited(World::new(3), 0);
     let guard = world.lock(&manager);
     assert!(world.run(manager.try_lock("r")).unwrap().is_none());
     drop(guard);
@@ -89,8 +86,7 @@ fn a_request_that_waits_for_no_holder_is_not_one_too_many() {
 /// Readers take no turn in the manager: each of them competes at the nodes.
 #[test]
 fn a_reader_that_waits_is_not_one_too_many() {
-    let world = World::complete(3);
-    let manager = manager(&world, 0);
+    let (world, manager) = limited(World::complete(3), 0);
     let guard = world.lock(&manager);
     let waiting: Vec<Waits> = (0..3).map(|_| world.begun(manager.read("r"))).collect();
     world.advance(SECOND);
