@@ -114,7 +114,10 @@ impl World {
 
     /// Ordered connections to nodes that can do everything.
     pub(crate) fn complete(nodes: usize) -> Self {
-        let sim = Sim::new(7);
+        Self::of(nodes, Sim::new(7))
+    }
+
+    pub(crate) fn of(nodes: usize, sim: Sim) -> Self {
         let nodes = MemoryNode::cluster(nodes, sim.clone());
         Self { sim, nodes, log: Arc::default(), lacks: Capabilities::NONE }
     }

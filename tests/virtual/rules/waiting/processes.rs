@@ -1,5 +1,6 @@
 //! Processes that share in-memory nodes, a round trip of 0.4 ms away, and a count of what each sends.
 
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,10 +9,10 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use quorate_core::backend::{Call, NotSent, Operation as Asked};
 use quorate_core::{BackendError, LockBackend, LockGuard, LockManager, LockRequest, Runtime};
-use quorate_memory::{Fault, MemoryNode, Observed, Operation, Rule, Sim, SimClient};
+use quorate_memory::{MemoryNode, Observed, Operation, Sim, SimClient};
 
 use crate::backends::{Begins, asked, begin};
-use crate::world::{MS, Places, SECOND, slow};
+use crate::world::{MS, SECOND, World, slow};
 
 /// From a request to its reply.
 pub(crate) const ROUND_TRIP: Duration = Duration::from_micros(400);
@@ -22,8 +23,7 @@ pub(crate) const SECOND_LOOK: Duration = Duration::from_millis(20);
 
 /// Nodes, and the processes that use them.
 pub(crate) struct Scene {
-    pub(crate) sim: Sim,
-    pub(crate) nodes: Vec<MemoryNode>,
+    world: World,
     sent: Arc<Mutex<Vec<Sent>>>,
     pub(crate) quirk: Quirk,
 }
@@ -56,9 +56,9 @@ impl Scene {
     }
 
     pub(crate) fn with(nodes: usize, sim: Sim, quirk: Quirk) -> Self {
-        let nodes = MemoryNode::cluster(nodes, sim.clone());
+        let world = World::of(nodes, sim);
         let sent = Arc::<Mutex<Vec<Sent>>>::default();
-        for (number, node) in nodes.iter().enumerate() {
+        for (number, node) in world.nodes.iter().enumerate() {
             node.add_rule(slow(ROUND_TRIP / 2));
             let sent = Arc::clone(&sent);
             node.observe(move |observed| {
@@ -67,7 +67,7 @@ impl Scene {
                 }
             });
         }
-        Self { sim, nodes, sent, quirk }
+        Self { world, sent, quirk }
     }
 
     /// A process of its own, with one manager.
@@ -90,28 +90,6 @@ impl Scene {
             Begins::new(&node, move |node, call, runtime| quirk.begin(node, call, runtime))
         };
         Process::new(self.nodes.iter().map(odd), &client)
-    }
-
-    /// Gives some of the nodes, or all, this fault.
-    pub(crate) fn inject(&self, nodes: impl Places, fault: Fault) {
-        self.nodes[nodes].iter().for_each(|node| node.inject(fault.clone()));
-    }
-
-    /// Gives them this rule.
-    pub(crate) fn add_rule(&self, nodes: impl Places, rule: Rule) {
-        self.nodes[nodes].iter().for_each(|node| node.add_rule(rule));
-    }
-
-    pub(crate) fn heal(&self) {
-        self.nodes.iter().for_each(MemoryNode::heal);
-    }
-
-    pub(crate) fn run<F: IntoFuture>(&self, future: F) -> F::Output {
-        self.sim.block_on(future)
-    }
-
-    pub(crate) fn advance(&self, time: Duration) {
-        self.sim.advance(time);
     }
 
     /// The node that keeps the wait queue of `name`, while a process waits for it.
@@ -143,6 +121,14 @@ impl Scene {
     pub(crate) fn keys(&self) -> Vec<String> {
         let keys = self.nodes.iter().flat_map(MemoryNode::keys);
         keys.map(|key| String::from_utf8_lossy(&key).into_owned()).collect()
+    }
+}
+
+impl Deref for Scene {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
     }
 }
 
