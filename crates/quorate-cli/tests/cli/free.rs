@@ -3,7 +3,7 @@
 use quorate_tests::wait::eventually;
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::support::{Dir, Done, ask, delete, run, run_until, start, take};
+use crate::support::{Dir, Done, ask, begin, delete, run, run_until, start, take};
 use crate::terminal::{self, Terminal};
 
 /// A command that holds the lock until the file `here` is gone.
@@ -151,9 +151,8 @@ fn free_and_inspect_find_the_permits_of_a_name() {
 fn free_says_whether_the_holder_has_left_or_the_ttl_has_passed() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let free = || run(dir, &nodes.addresses(), &["free", "--yes", "--label", "web-3", "job"]);
-    let words = ["run", "--ttl", "1h", "--label", "web-3", "job", "-c", HOLDS];
-    let mut holder = start(dir, &nodes.addresses(), &words);
-    dir.wait_for("job.started");
+    let (mut holder, _) =
+        begin(dir, &nodes.addresses(), "--ttl 1h --label web-3 job", HOLDS, "job.started");
     let done = free();
     assert_eq!(done.code(), Some(0), "{done:?}");
     assert!(done.out.contains("job: its holder left after "), "{done:?}");
@@ -193,12 +192,8 @@ fn v7_free_by_a_label_leaves_readers_alone_of_whom_one_has_another() {
     let addresses = &nodes.addresses();
     let mut readers = ["one", "two"].map(|label| {
         let holds = format!("echo > {label}; while [ -e here ]; do sleep 0.05; done");
-        let words = ["run", "--read", "--ttl", "1h", "--label", label, "job", "-c", &holds];
-        start(dir, addresses, &words)
+        begin(dir, addresses, &format!("--read --ttl 1h --label {label} job"), &holds, label).0
     });
-    for name in ["one", "two"] {
-        dir.wait_for(name);
-    }
     for label in ["one", "two", "three"] {
         for how in ["--now", "--no-wait"] {
             let done = ask(dir, addresses, &["free", "--yes", how, "--label", label, "job"]);

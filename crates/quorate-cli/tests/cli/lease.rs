@@ -5,8 +5,8 @@ use quorate_tests::{Nodes, RedisServer};
 use rustix::process::Signal;
 
 use crate::support::{
-    Dir, LONG_PERIOD, RENEWED_SOON, Started, UNTIL_GO, delete, is_group_alive, keys_left,
-    pause_writes, pid, run, start, take, unpause_writes, wait_for_a_waiter,
+    Dir, RENEWED_SOON, Started, begin, delete, hold, is_group_alive, keys_left, pause_writes, pid,
+    run, start, take, unpause_writes, wait_for_a_waiter,
 };
 
 /// The safety margin of this ttl is 500 ms: so late may a busy machine kill the command.
@@ -31,12 +31,12 @@ const KINDS: &[(&str, &str, &str)] = &[
     ),
     (
         "a pipeline that never reads a signal",
-        "--fenced",
+        " --fenced",
         "trap '' TERM INT HUP; (while [ -e here ]; do echo first; sleep 0.1; done) | cat >> file",
     ),
     (
         "once per period",
-        "--once-per",
+        " --once-per 1month",
         "trap '' TERM; while [ -e here ]; do echo first >> file; sleep 0.1; done",
     ),
 ];
@@ -54,17 +54,9 @@ struct Pair {
 impl Pair {
     fn start(number: usize, nodes: &Nodes) -> Self {
         let (dir, (kind, options, script)) = (Dir::new(), KINDS[number % KINDS.len()]);
-        let (name, script) = (
-            format!("lock-{number}"),
-            format!("echo $QUORATE_LOCK > name; echo $$ > group; {script}"),
-        );
-        let mut words = vec!["run", "--ttl", TTL, "--kill-after", "1s"];
-        words.extend(options.split_whitespace());
-        words.extend((options == "--once-per").then_some(LONG_PERIOD));
-        words.extend([&*name, "-c", &script]);
-        let first = start(&dir, &nodes.addresses(), &words);
-        let name = dir.wait_for("name");
-        dir.wait_for("group");
+        let script = format!("echo $$ > group; echo $QUORATE_LOCK > name; {script}");
+        let words = format!("--ttl {TTL} --kill-after 1s{options} lock-{number}");
+        let (first, name) = begin(&dir, &nodes.addresses(), &words, &script, "name");
         let second = ["run", "--wait", "1h", &name, "-c", "echo second >> file"];
         let second = start(&dir, &nodes.addresses(), &second);
         Self { dir, kind, name, first, second }
@@ -130,9 +122,8 @@ fn x1_the_command_has_time_to_stop() {
     for is_deleted in [false, true] {
         let (dir, name) = (&Dir::new(), format!("lock-{is_deleted}"));
         // A renewal is due after 1.9 s at the latest.
-        let words = ["run", "--ttl", "6s", "--kill-after", "1800ms", &name, "-c", script];
-        let mut first = start(dir, &nodes.addresses(), &words);
-        dir.wait_for("started");
+        let words = format!("--ttl 6s --kill-after 1800ms {name}");
+        let (mut first, _) = begin(dir, &nodes.addresses(), &words, script, "started");
         if is_deleted {
             delete(nodes, &name);
         } else {
@@ -162,9 +153,8 @@ fn x1_a_command_whose_keys_are_gone_is_killed_before_the_end_of_the_lease() {
     ] {
         let (dir, name) = (&Dir::new(), kind.replace(' ', "-"));
         let script = format!("trap 'echo term >> got' TERM; echo $$ > group; {script}");
-        let words = ["run", "--ttl", "1h", "--kill-after", "300ms", &name, "-c", &script];
-        let mut first = start(dir, &nodes.addresses(), &words);
-        let group = pid(&dir.wait_for("group"));
+        let words = format!("--ttl 1h --kill-after 300ms {name}");
+        let (mut first, group) = begin(dir, &nodes.addresses(), &words, &script, "group");
         if is_revoked {
             let words = ["free", "--yes", "--no-wait", &name];
             assert_eq!(run(dir, &nodes.addresses(), &words).code(), Some(0), "{kind}");
@@ -173,7 +163,7 @@ fn x1_a_command_whose_keys_are_gone_is_killed_before_the_end_of_the_lease() {
         delete(nodes, &name);
         let done = first.done();
         assert_eq!(done.code(), Some(79), "{kind}: {done:?}");
-        assert!(!is_group_alive(group), "{kind}");
+        assert!(!is_group_alive(pid(&group)), "{kind}");
         assert!(dir.read("got").lines().count() <= 1, "{kind}: it is asked once");
     }
 }
@@ -184,13 +174,12 @@ fn x1_a_command_whose_lock_was_revoked_has_the_rest_of_its_lease() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let script = "trap 'sleep 0.2; echo term >> got' TERM; echo $$ > group; \
                   while [ -e here ]; do sleep 0.05; done";
-    let words = ["run", "--ttl", "6s", "--kill-after", "1ms", "lock", "-c", script];
-    let mut first = start(dir, &nodes.addresses(), &words);
-    let group = pid(&dir.wait_for("group"));
+    let words = "--ttl 6s --kill-after 1ms lock";
+    let (mut first, group) = begin(dir, &nodes.addresses(), words, script, "group");
     let freed = run(dir, &nodes.addresses(), &["free", "--yes", "lock"]);
     assert_eq!(freed.code(), Some(0), "{freed:?}");
     let done = first.done();
-    assert_eq!((done.code(), is_group_alive(group)), (Some(79), false));
+    assert_eq!((done.code(), is_group_alive(pid(&group))), (Some(79), false));
     assert_eq!(dir.read("got"), "term\n");
     // No renewal has failed.
     let lines: Vec<&str> = done.err.lines().filter(|line| line.contains(": lock: ")).collect();
@@ -203,9 +192,8 @@ fn x1_a_late_renewal_does_not_stop_the_stopping() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let script = "trap 'echo term > term' TERM; echo started > started; \
                   while [ -e here ]; do sleep 0.05; done";
-    let words = ["run", "--ttl", "6s", "--kill-after", "1800ms", "lock", "-c", script];
-    let mut first = start(dir, &nodes.addresses(), &words);
-    dir.wait_for("started");
+    let words = "--ttl 6s --kill-after 1800ms lock";
+    let (mut first, _) = begin(dir, &nodes.addresses(), words, script, "started");
     pause_writes(nodes);
     dir.wait_for("term");
     // All that was sent meanwhile is executed now, and the next renewal succeeds.
@@ -229,11 +217,10 @@ fn a_renewal_that_fails_is_one_line() {
             && line.contains("s of the lease are left: ")
             && line.contains(": NOREPLICAS ")
     };
-    for (options, lines) in [(&[][..], 2), (&["-q"], 0)] {
+    for (options, lines) in [("", 2), (" -q", 0)] {
         let (dir, name) = (&Dir::new(), format!("lock-{lines}"));
-        let words = [&["run"], &RENEWED_SOON[..], &[&name, "-c", UNTIL_GO], options].concat();
-        let mut started = start(dir, &nodes.addresses(), &words);
-        dir.wait_for("started");
+        let mut started =
+            hold(dir, &nodes.addresses(), &format!("{}{options} {name}", RENEWED_SOON.join(" ")));
         let mut seen = 0;
         // On a busy machine a renewal may come too late for the lease: then the same risk goes on.
         for _ in 0..6 {
@@ -268,26 +255,23 @@ fn x1_what_the_command_leaves_behind_ends_before_the_release() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let script = "(trap '' TERM; while [ -e here ]; do echo first >> file; sleep 0.05; done) & \
                   echo $$ > group; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done; exit 3";
-    let words = ["run", "--ttl", "60s", "--kill-after", "300ms", "lock", "-c", script];
-    let mut first = start(dir, &nodes.addresses(), &words);
-    let group = pid(&dir.wait_for("group"));
+    let words = "--ttl 60s --kill-after 300ms lock";
+    let (mut first, group) = begin(dir, &nodes.addresses(), words, script, "group");
     let words = ["run", "--wait", "1h", "lock", "-c", "echo second >> file"];
     let mut second = start(dir, &nodes.addresses(), &words);
     wait_for_a_waiter(nodes, "lock");
     dir.write("go", "");
     assert_eq!((first.done().code(), second.done().code()), (Some(3), Some(0)));
-    assert!(!is_group_alive(group) && dir.read("file").ends_with("second\n"));
+    assert!(!is_group_alive(pid(&group)) && dir.read("file").ends_with("second\n"));
 }
 
 /// *Unconfirmed* is one line; *lost* is 79, see the exit codes.
 #[test]
 fn x5_a_release_that_no_quorum_confirms_is_one_line() {
     let nodes = &Nodes::start(3);
-    for (options, lines) in [(&[][..], 1), (&["-q"], 0)] {
+    for (options, lines) in [("", 1), (" -q", 0)] {
         let dir = &Dir::new();
-        let words = [&["run", "--ttl", "1h", "lock", "-c", UNTIL_GO][..], options].concat();
-        let mut started = start(dir, &nodes.addresses(), &words);
-        dir.wait_for("started");
+        let mut started = hold(dir, &nodes.addresses(), &format!("--ttl 1h{options} lock"));
         nodes[..2].iter().for_each(RedisServer::pause);
         dir.write("go", "");
         let done = started.done();
@@ -307,9 +291,9 @@ fn x5_a_release_that_no_quorum_confirms_is_one_line() {
 fn x8_after_a_stop_of_both_the_command_is_killed() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let script = "trap '' TERM; echo $$ > group; while [ -e here ]; do sleep 0.05; done";
-    let words = ["run", "--ttl", "6s", "--kill-after", "100ms", "lock", "-c", script];
-    let mut first = start(dir, &nodes.addresses(), &words);
-    let group = pid(&dir.wait_for("group"));
+    let words = "--ttl 6s --kill-after 100ms lock";
+    let (mut first, group) = begin(dir, &nodes.addresses(), words, script, "group");
+    let group = pid(&group);
     first.signal(Signal::STOP);
     rustix::process::kill_process_group(group, Signal::STOP).unwrap();
     eventually("a free lock", || nodes.iter().all(|node| node.pttl("lock") == -2));
@@ -326,9 +310,7 @@ fn x8_after_a_stop_of_both_the_command_is_killed() {
 fn the_end_of_a_command_releases_again_on_nodes_that_were_busy() {
     let slow = RedisServer::builder().config("lua-time-limit", &["1"]);
     let (nodes, dir) = (Nodes::start_with(3, &slow), &Dir::new());
-    let words = ["run", "--ttl", "1h", "lock", "-c", UNTIL_GO];
-    let mut started = start(dir, &nodes.addresses(), &words);
-    dir.wait_for("started");
+    let mut started = hold(dir, &nodes.addresses(), "--ttl 1h lock");
     eventually("each node has the lock", || nodes.iter().all(|node| node.get("lock").is_some()));
     let is_busy = |node: &RedisServer| {
         node.cli(&["GET", "lock"]).error().is_some_and(|error| error.starts_with("BUSY"))

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Dir, Done, LONG_PERIOD, Started, ask, quorate, run_until, start, take, with_quorum,
+    Dir, Done, LONG_PERIOD, Started, ask, begin, hold, quorate, run_until, take, with_quorum,
 };
 
 const MACHINES: usize = 5;
@@ -68,25 +68,15 @@ async fn once_per_is_that_of_the_library() {
     let manager = builder.label("a library").build().unwrap();
     let done = manager.once_per("first", period, async |_| Ok::<(), ()>(())).await;
     assert_eq!(done.unwrap(), Some(Ok(())));
-    let words = |name, script| {
-        [
-            "run",
-            "--ttl",
-            "20s",
-            "--label",
-            "a command",
-            "--once-per",
-            LONG_PERIOD,
-            name,
-            "-c",
-            script,
-        ]
+    let run = |name, script| {
+        let options = ["--ttl", "20s", "--label", "a command", "--once-per", LONG_PERIOD];
+        run(dir, &nodes.addresses(), &[&["run"], &options[..], &[name, "-c", script]].concat())
     };
-    run(dir, &nodes.addresses(), &words("first", "echo ran > ran")).assert_silent();
+    run("first", "echo ran > ran").assert_silent();
     assert_eq!(dir.read("ran"), "");
 
     let script = format!("'{}' inspect \"$QUORATE_LOCK\"", crate::support::QUORATE);
-    let seen = run(dir, &nodes.addresses(), &words("second", &script));
+    let seen = run("second", &script);
     assert!(seen.code() == Some(0) && seen.out.contains("a command"), "{seen:?}");
     let done = manager.once_per("second", period, async |_| Ok::<(), ()>(())).await;
     assert_eq!(done.unwrap(), None);
@@ -170,9 +160,8 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
     assert!(inspect(&period, 1).contains(": free on "));
     // A run that is in progress holds the lock.
     let script = "echo > started; while [ -e here ]; do sleep 0.05; done";
-    let words = ["run", "--label", "db-1", "--once-per", LONG_PERIOD, "job", "-c", script];
-    let mut running = start(dir, &nodes.addresses(), &words);
-    dir.wait_for("started");
+    let words = format!("--label db-1 --once-per {LONG_PERIOD} job");
+    let (mut running, _) = begin(dir, &nodes.addresses(), &words, script, "started");
     let held = ": held by \"db-1\" on ";
     let seen = inspect(&period, 0);
     assert!(seen.contains(held), "{seen}");
@@ -253,10 +242,7 @@ fn once_per_the_exit_code_tells_what_is_done_from_what_runs() {
         assert_eq!((&*done.out, &*done.told()), ("", ""), "{options:?}");
         done.code().unwrap()
     };
-    let holds = "echo > started; while [ ! -e go ] && [ -e here ]; do sleep 0.02; done";
-    let words_here = [&words[..], &["-E", "10,11", "job", "-c", holds]].concat();
-    let mut running = start(dir, addresses, &words_here);
-    dir.wait_for("started");
+    let mut running = hold(dir, addresses, &format!("--once-per {LONG_PERIOD} -E 10,11 job"));
     for (options, expected) in
         [(&[][..], 0), (&["-E", "10"], 10), (&["-E", "10,11"], 10), (&["-E", "0,11"], 0)]
     {

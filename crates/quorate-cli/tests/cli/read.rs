@@ -4,15 +4,13 @@ use quorate_tests::Nodes;
 use quorate_tests::wait::eventually;
 use serde_json::Value;
 
-use crate::support::{Dir, UNTIL_GO, ask, keys_left, run, start};
+use crate::support::{Dir, ask, hold, keys_left, run};
 
 #[test]
 fn commands_that_read_run_together_and_not_beside_a_lock() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let addresses = &nodes.addresses();
-    let words = ["run", "--read", "--label", "web-3", "--ttl", "1h", "r", "-c", UNTIL_GO];
-    let mut reading = start(dir, addresses, &words);
-    dir.wait_for("started");
+    let mut reading = hold(dir, addresses, "--read --label web-3 --ttl 1h r");
     let beside = run(dir, addresses, &["run", "--read", "--no-wait", "r", "--", "true"]);
     assert_eq!(beside.code(), Some(0), "{beside:?}");
     let alone = run(dir, addresses, &["run", "--no-wait", "r", "--", "true"]);
@@ -33,9 +31,7 @@ fn commands_that_read_run_together_and_not_beside_a_lock() {
     for ttls in [["1h", "3h"], ["3h", "1h"]] {
         let mut both = ["web-3", "web-4"].into_iter().zip(ttls).map(|(label, ttl)| {
             let dir = Dir::new();
-            let words = ["run", "--read", "--label", label, "--ttl", ttl, "r", "-c", UNTIL_GO];
-            let started = start(&dir, addresses, &words);
-            dir.wait_for("started");
+            let started = hold(&dir, addresses, &format!("--read --label {label} --ttl {ttl} r"));
             (dir, started)
         });
         let both = &mut [both.next().unwrap(), both.next().unwrap()];

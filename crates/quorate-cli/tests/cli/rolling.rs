@@ -7,7 +7,7 @@ use quorate::backend::{Drift, SafetyMargin, Ttl};
 use quorate_tests::wait::{eventually, now};
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::support::{Dir, Done, UNTIL_GO, ask, run, start};
+use crate::support::{Dir, Done, UNTIL_GO, ask, hold, run, start};
 
 const PAGE: &str = include_str!("../../../quorate/docs/running-the-nodes.md");
 
@@ -51,18 +51,8 @@ impl Setting<'_> {
 
     /// Whether another process gets the lock now.
     fn is_free(&self, name: &str) -> bool {
-        let done = self.run(&[
-            "run",
-            "--no-wait",
-            "--ttl",
-            SHORT,
-            "--kill-after",
-            "1s",
-            name,
-            "--",
-            "true",
-        ]);
-        done.code() == Some(0)
+        let options = ["--no-wait", "--ttl", SHORT, "--kill-after", "1s"];
+        self.run(&[&["run"], &options[..], &[name, "--", "true"]].concat()).code() == Some(0)
     }
 
     /// How many of the records are held by another process as well.
@@ -138,15 +128,13 @@ fn a_rolling_restart_of_nodes_that_keep_each_write_refuses_no_lock_that_is_free(
     let words = [line_of_the_page(&[]), vec!["--max-ttl", SHORT]].concat();
     // The key of a run that ends while its node is away.
     let restart = |node: &RedisServer| {
-        let script = "echo began > began; until [ -e go ] || [ ! -e here ]; do sleep 0.05; done";
-        let run = ["run", "--ttl", SHORT, "--kill-after", "1s", "deploy", "-c", script];
-        let mut run = start(&setting.dir, &nodes.addresses(), &run);
-        setting.dir.wait_for("began");
+        let words = format!("--ttl {SHORT} --kill-after 1s deploy");
+        let mut run = hold(&setting.dir, &nodes.addresses(), &words);
         eventually("a key on each node", || node.keys().iter().any(|key| key == "deploy"));
         node.kill();
         setting.dir.write("go", "");
         assert_eq!(run.done().code(), Some(0));
-        for file in ["began", "go"] {
+        for file in ["started", "go"] {
             fs::remove_file(setting.dir.file(file)).unwrap();
         }
         node.restart();

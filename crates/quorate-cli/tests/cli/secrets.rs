@@ -4,7 +4,7 @@ use std::fs;
 
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer};
 
-use crate::support::{Dir, RENEWED_SOON, UNTIL_GO, connects_again, run, start};
+use crate::support::{Dir, RENEWED_SOON, UNTIL_GO, connects_again, hold, run, start};
 
 const PASSWORD: &str = "correct-horse";
 const WARNING: &str = "a password in --nodes";
@@ -19,9 +19,7 @@ fn a_password_and_a_token_are_printed_nowhere() {
     let broken = vec![format!("redis://ann:{PASSWORD}@127.0.0.1:99999")];
     dir.write("nodes", &right.join("\n"));
 
-    let words = ["run", "-v", "--fenced", "lock", "-c", UNTIL_GO];
-    let mut started = start(dir, &right, &words);
-    dir.wait_for("started");
+    let mut started = hold(dir, &right, "-v --fenced lock");
     let value = nodes.iter().find_map(|node| node.get("lock")).unwrap();
     let value = String::from_utf8(value).unwrap();
     let token = value.split(' ').next().unwrap().to_owned();

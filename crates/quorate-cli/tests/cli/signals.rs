@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use rustix_libc_wrappers::process::SignalExt as _;
 
 use crate::support::{
-    Dir, QUORATE, Started, ask, is_group_alive, is_stopped, keys_left, pid, start, take,
-    wait_for_a_waiter, with_nodes,
+    Dir, QUORATE, Started, ask, begin, hold, is_group_alive, is_stopped, keys_left, pid, start,
+    take, wait_for_a_waiter, with_nodes,
 };
 
 /// Signals that end a process: by the keys of a terminal, timers, limits, devices and programs.
@@ -71,8 +71,7 @@ fn x3_a_signal_goes_to_the_command_and_the_lock_is_released_after_it() {
             "trap 'echo got > got; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done; echo first >> file; exit 5' {name}; \
              echo started > started; while [ -e here ]; do sleep 0.02; done"
         );
-        let mut started = start(dir, &nodes.addresses(), &["run", name, "-c", &script]);
-        dir.wait_for("started");
+        let (mut started, _) = begin(dir, &nodes.addresses(), name, &script, "started");
         started.signal(signal);
         dir.wait_for("got");
         // The command takes its time, and has the lock.
@@ -94,9 +93,8 @@ fn x3_a_stopped_command_goes_on_only_under_its_lease() {
     let script = "trap 'echo term >> file' TERM; echo $$ > group; \
                   while [ -e here ]; do echo first >> file; sleep 0.02; done";
     // It leads a group, as a job of a shell does. A group that no shell looks after is not stopped.
-    let words = ["run", "--ttl", "6s", "--kill-after", "500ms", "lock", "-c", script];
-    let mut first = start(dir, &nodes.addresses(), &words);
-    let group = pid(&dir.wait_for("group"));
+    let words = "--ttl 6s --kill-after 500ms lock";
+    let (mut first, group) = begin(dir, &nodes.addresses(), words, script, "group");
     // A short stop: both go on.
     let size = || dir.read("file").len();
     first.signal(Signal::TSTP);
@@ -109,12 +107,10 @@ fn x3_a_stopped_command_goes_on_only_under_its_lease() {
     first.signal(Signal::TSTP);
     eventually("a stop", || is_stopped(first.pid()));
     let before = dir.read("file");
-    let script = "echo second > second; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
-    let mut second = start(dir, &nodes.addresses(), &["run", "--wait", "1h", "lock", "-c", script]);
-    dir.wait_for("second");
+    let mut second = hold(dir, &nodes.addresses(), "--wait 1h lock");
     first.signal(Signal::CONT);
     assert_eq!(first.done().code(), Some(79));
-    assert!(!is_group_alive(group));
+    assert!(!is_group_alive(pid(&group)));
     assert_eq!(dir.read("file"), before);
     dir.write("go", "");
     assert_eq!(second.done().code(), Some(0));
@@ -127,9 +123,8 @@ fn x3_a_command_that_is_stopped_ends_by_the_signal_that_ends_it() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let dir = &Dir::new();
         let script = "echo $$ > pid; kill -STOP $$; while [ -e here ]; do sleep 0.02; done";
-        let mut started = start(dir, &nodes.addresses(), &["run", "lock", "-c", script]);
-        let command = pid(&dir.wait_for("pid"));
-        eventually("a stop", || is_stopped(command));
+        let (mut started, command) = begin(dir, &nodes.addresses(), "lock", script, "pid");
+        eventually("a stop", || is_stopped(pid(&command)));
         started.signal(signal);
         assert_eq!(started.done().code(), Some(128 + signal.as_raw()));
     }
@@ -140,8 +135,7 @@ fn x3_a_second_interrupt_kills() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let script = "trap 'echo got > got' INT; (trap '' INT; while [ -e here ]; do sleep 0.02; done) & \
                   echo $$ > group; while [ -e here ]; do sleep 0.02; done";
-    let mut started = start(dir, &nodes.addresses(), &["run", "lock", "-c", script]);
-    let group = pid(&dir.wait_for("group"));
+    let (mut started, group) = begin(dir, &nodes.addresses(), "lock", script, "group");
     started.signal(Signal::INT);
     dir.wait_for("got");
     // Two of them are within 2 s, unless the machine sleeps.
@@ -150,7 +144,7 @@ fn x3_a_second_interrupt_kills() {
         !started.is_running()
     });
     assert_eq!(started.done().code(), Some(128 + 9));
-    assert!(!is_group_alive(group));
+    assert!(!is_group_alive(pid(&group)));
 }
 
 /// As HUP under `nohup`: it does nothing to `quorate`, nor to the command.

@@ -174,6 +174,24 @@ pub(crate) fn run(dir: &Dir, addresses: &[String], words: &[&str]) -> Done {
     start(dir, addresses, words).done()
 }
 
+/// Starts `quorate run` with these words and a script, and waits for a line that the script writes into a file.
+pub(crate) fn begin(
+    dir: &Dir,
+    addresses: &[String],
+    words: &str,
+    script: &str,
+    file: &str,
+) -> (Started, String) {
+    let words: Vec<&str> = ["run"].into_iter().chain(words.split(' ')).collect();
+    let started = start(dir, addresses, &[&words[..], &["-c", script]].concat());
+    (started, dir.wait_for(file))
+}
+
+/// Starts `quorate run` with these words, and a command that ends once there is a file `go`.
+pub(crate) fn hold(dir: &Dir, addresses: &[String], words: &str) -> Started {
+    begin(dir, addresses, words, UNTIL_GO, "started").0
+}
+
 /// Runs `quorate` again and again, until it has ended as `is_so` says.
 pub(crate) fn run_until(is_so: impl Fn(&Done) -> bool, run: impl Fn() -> Done) -> Done {
     let mut last = None;

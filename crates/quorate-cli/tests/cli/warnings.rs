@@ -6,7 +6,7 @@ use quorate_tests::proxy::{Mode, Proxy};
 use quorate_tests::wait::eventually;
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::support::{Dir, delete, keys_left, run, start};
+use crate::support::{Dir, delete, hold, keys_left, run};
 
 /// Runs a command, and prints a record of a lock of its own.
 fn both(dir: &Dir, addresses: &[String], options: &[&str]) -> Vec<String> {
@@ -91,10 +91,7 @@ fn q6_one_server_under_two_addresses_that_shows_later_is_one_line() {
     let proxy = Proxy::start(nodes[0].port());
     proxy.set(Mode::Refuse);
     let addresses = &[nodes.addresses(), vec![proxy.address()]].concat();
-    let script = "echo started > started; while [ -e here ]; do sleep 0.05; done";
-    let words = ["run", "--ttl", "3s", "--kill-after", "100ms", "lock", "-c", script];
-    let mut started = start(dir, addresses, &words);
-    dir.wait_for("started");
+    let mut started = hold(dir, addresses, "--ttl 3s --kill-after 100ms lock");
     proxy.set(Mode::Pass);
     let line = format!(
         "quorate: 127.0.0.1:{} does not vote: this is the same server as 127.0.0.1:{}\n",
