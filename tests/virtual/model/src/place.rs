@@ -11,6 +11,9 @@ pub(crate) const LATE_EFFECT: &str = "C3: an acquire or a repair took effect beh
 /// An attempt that was refused by the attempt before it, of the same request.
 pub(crate) const OWN_KEY: &str = "C8: refused by the key of the same request's last attempt";
 
+/// What is wrong, if anything is.
+pub(crate) type Wrong = Option<&'static str>;
+
 /// The owner of a key that is no attempt.
 pub(crate) const FOREIGN: usize = 9;
 
@@ -76,7 +79,7 @@ pub(crate) struct Entry {
     pub(crate) is_outdated: bool,
 }
 
-/// A request that is still in flight, while its attempt awaits no reply any more.
+/// A request that a node executes; as a stray, one that is still in flight, while its attempt awaits no reply any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stray {
     pub(crate) request: Request,
@@ -164,20 +167,20 @@ impl Place {
         &mut self,
         scope: &Scope,
         from: usize,
-        request: Request,
+        stray: Stray,
         hint: u8,
-        is_excused: bool,
-    ) -> (Outcome<()>, Option<&'static str>) {
+    ) -> (Outcome<()>, Wrong) {
+        let request = stray.request;
         let is_ours = self.has_token_of(from);
         let mut wrong = None;
         let is_granted = match request.kind {
-            Kind::Acquire => return self.acquire(scope, from, request, hint, is_excused),
+            Kind::Acquire => return self.acquire(scope, from, stray, hint),
             Kind::Extend | Kind::OldExtend | Kind::Look if !is_ours && self.owner == Some(from) => {
                 return (Outcome::Marked(()), None);
             }
             Kind::Repair => {
                 if self.owner.is_none() {
-                    wrong = self.set_key(scope, from, request.ttl, is_excused);
+                    wrong = self.set_key(scope, from, stray);
                 }
                 self.has_token_of(from)
             }
@@ -194,17 +197,16 @@ impl Place {
         &mut self,
         scope: &Scope,
         from: usize,
-        request: Request,
+        stray: Stray,
         hint: u8,
-        is_excused: bool,
-    ) -> (Outcome<()>, Option<&'static str>) {
+    ) -> (Outcome<()>, Wrong) {
         let is_own = |owner: usize| owner != from && owner != FOREIGN;
         let mut wrong = (scope.is_again && self.owner.is_some_and(is_own)).then_some(OWN_KEY);
         if self.is_quarantined(scope, hint) {
             return (Outcome::Failed(()), wrong);
         }
         if self.owner.is_none() {
-            wrong = self.set_key(scope, from, request.ttl, is_excused);
+            wrong = self.set_key(scope, from, stray);
             self.record_grant(scope, from, hint);
         }
         if !self.has_token_of(from) {
@@ -247,21 +249,15 @@ impl Place {
         is_ours
     }
 
-    fn set_key(
-        &mut self,
-        scope: &Scope,
-        from: usize,
-        ttl: u8,
-        is_excused: bool,
-    ) -> Option<&'static str> {
+    fn set_key(&mut self, scope: &Scope, from: usize, stray: Stray) -> Wrong {
         self.owner = Some(from);
-        self.left = if scope.has_clock() { ttl } else { 0 };
+        self.left = if scope.has_clock() { stray.request.ttl } else { 0 };
         let truth = &mut self.sides[from].truth;
         if !truth.was_released {
             return None;
         }
         truth.is_excused = true;
-        let is_fine = is_excused && !scope.is_strict || !scope.has_clock();
+        let is_fine = stray.is_excused && !scope.is_strict || !scope.has_clock();
         (!is_fine).then_some(LATE_EFFECT)
     }
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use quorate_pure::core_source::algorithm::attempt::Outcome;
 
-use crate::place::{Entry, FOREIGN, Kind, Place, Request, Stray, Truth};
+use crate::place::{Entry, FOREIGN, Kind, Place, Request, Stray, Truth, Wrong};
 use crate::scope::{Beginning, Hints, NODES, Replies, Scope, Time};
 use crate::step::{Fate, Input, Next, Step};
 use crate::world::{Caller, Client, Undone, World};
@@ -95,8 +95,8 @@ impl World {
                 (place.owner, place.left, place.is_marked) = (None, 0, false);
             });
         }
-        if self.revokes > 0 && !place.is_marked && place.owner.is_some_and(|owner| owner != FOREIGN)
-        {
+        let is_ours = place.owner.is_some_and(|owner| owner != FOREIGN);
+        if self.revokes > 0 && !place.is_marked && is_ours {
             let mut world = self.clone();
             world.revokes -= 1;
             world.place(at).is_marked = true;
@@ -179,14 +179,15 @@ impl World {
     fn execute_stray(&self, scope: &Scope, from: usize, node: usize, place: usize) -> Next {
         let mut world = self.clone();
         let side = &mut world.place(node).sides[from];
-        let Stray { request, is_excused } = side.strays.remove(place);
+        let stray = side.strays.remove(place);
         let Truth { has_voted, number, .. } = side.truth;
-        let (_, wrong) = world.execute(scope, from, node, request, is_excused);
+        let (_, wrong) = world.execute(scope, from, node, stray);
         // The attempt cannot know of it.
         let truth = &mut world.place(node).sides[from].truth;
         (truth.has_voted, truth.number) = (has_voted, number);
         world.forget_strays(scope);
-        let step = Step::Execute { from, node, request, is_stray: true, fate: Fate::Unheard };
+        let (request, fate) = (stray.request, Fate::Unheard);
+        let step = Step::Execute { from, node, request, is_stray: true, fate };
         Next { step, world, wrong }
     }
 
@@ -196,14 +197,13 @@ impl World {
         scope: &Scope,
         from: usize,
         node: usize,
-        request: Request,
-        is_excused: bool,
-    ) -> (Outcome<()>, Option<&'static str>) {
+        stray: Stray,
+    ) -> (Outcome<()>, Wrong) {
         let given = self.clients[from].as_ref().map_or(0, |client| client.hint);
         let place = self.place(node);
         let is_read_late = scope.fencing.is_some_and(|it| it.hints == Hints::Arrival);
         let hint = if is_read_late { given.max(place.lost_at) } else { given };
-        let (reply, wrong) = place.execute(scope, from, request, hint, is_excused);
+        let (reply, wrong) = place.execute(scope, from, stray, hint);
         let number = place.number;
         if !scope.has_given_hints() {
             self.peak = self.peak.max(number);
@@ -218,19 +218,18 @@ impl World {
             return;
         }
         let is_revoked = self.clients[from].as_ref().is_some_and(|client| client.is_revoked);
-        let fates = [Fate::Replied, Fate::Unheard, Fate::Repeated];
-        for fate in fates {
-            let may = match fate {
-                Fate::Replied => true,
-                Fate::Unheard => scope.replies == Replies::AtOnce,
-                Fate::Repeated => self.repeats > 0 && request.sets_key(),
-            };
-            if !may {
+        for (fate, may_be) in [
+            (Fate::Replied, true),
+            (Fate::Unheard, scope.replies == Replies::AtOnce),
+            (Fate::Repeated, self.repeats > 0 && request.sets_key()),
+        ] {
+            if !may_be {
                 continue;
             }
             let step = Step::Execute { from, node, request, is_stray: false, fate };
             let mut world = self.clone();
-            let (outcome, wrong) = world.execute(scope, from, node, request, false);
+            let stray = Stray { request, is_excused: false };
+            let (outcome, wrong) = world.execute(scope, from, node, stray);
             let side = &mut world.place(node).sides[from];
             if fate == Fate::Repeated {
                 side.strays.push(Stray { request, is_excused: true });
@@ -248,12 +247,8 @@ impl World {
             world.repeats -= u8::from(fate == Fate::Repeated);
             world.forget_strays(scope);
             if is_heard_at_once && fate != Fate::Unheard && !is_over {
-                let heard = world.drive(
-                    scope,
-                    from,
-                    step,
-                    Input::Replies(&[(call, request.kind, outcome)]),
-                );
+                let replies = [(call, request.kind, outcome)];
+                let heard = world.drive(scope, from, step, Input::Replies(&replies));
                 next.push(Next { wrong: wrong.or(heard.wrong), ..heard });
             } else {
                 next.push(Next { step, world, wrong });
@@ -307,12 +302,9 @@ impl World {
                 let mut world = self.clone();
                 world.drops -= 1;
                 let side = &mut world.place(node).sides[from];
-                side.strays.extend(
-                    pending[..delivered].iter().map(|entry| Stray {
-                        request: entry.request,
-                        is_excused: !scope.is_ordered,
-                    }),
-                );
+                let is_excused = !scope.is_ordered;
+                let stray = |entry: &Entry| Stray { request: entry.request, is_excused };
+                side.strays.extend(pending[..delivered].iter().map(stray));
                 let gone: Vec<Entry> = side.channel.drain(lost.clone()).collect();
                 let mut replies: Vec<_> = gone
                     .iter()
