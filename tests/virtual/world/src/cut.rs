@@ -113,7 +113,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     let (nodes, clients) = (*dice.pick(&[3, 3, 5]), 2 + dice.below(3));
     let plan = Plan { nodes, clients, chaos: plan.ttl * 30, ..plan };
     let ttl = plan.ttl;
-    let scene = Scene::new_of_one_lock(&sim, plan);
+    let scene = Scene::new_calm(&sim, plan);
     let ears: Vec<_> = scene.processes.iter().map(|_| Arc::default()).collect();
     let field = Arc::new(Field { scene: Arc::clone(&scene), ears });
     let managers: Vec<_> = (0..scene.plan.clients).filter_map(|at| field.manager(at)).collect();

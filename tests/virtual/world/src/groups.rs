@@ -169,7 +169,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     let plan = Plan::of_one_lock(seed, &dice, Class::Groups);
     let plan = Plan { nodes: 7, clients: 3 + dice.below(3), chaos: plan.ttl * 16, ..plan };
     let ttl = plan.ttl;
-    let scene = Scene::new_of_one_lock(&sim, plan);
+    let scene = Scene::new_calm(&sim, plan);
     let lists: Vec<List> = (1..1 << scene.plan.nodes).collect();
     let of_size = |sizes: &[u32]| -> Vec<List> {
         lists.iter().copied().filter(|list| sizes.contains(&list.count_ones())).collect()

@@ -57,11 +57,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     };
     // A leader may be in a pause of 30 s, and its ttl may have to pass before.
     let calm = (period * 6).max(Duration::from_secs(60) + ttl * 4);
-    let scene = Arc::new(Scene::new(&sim, plan));
-    for node in &scene.nodes {
-        node.drift(scene.dice.signed(scene.plan.drift));
-        scene.calm(node);
-    }
+    let scene = Scene::new_calm(&sim, plan);
     let half = i32::try_from(period.as_millis() / 2 - 1).unwrap_or(i32::MAX);
     for process in &scene.processes {
         process.set_wall_clock(i64::from(scene.dice.signed(half)) * 1_000);

@@ -64,11 +64,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
     };
     // The last faults of the chaos go on for two ttls.
     let end = plan.chaos + Duration::from_secs(60) + ttl * 8;
-    let scene = Arc::new(Scene::new(&sim, plan));
-    for node in &scene.nodes {
-        node.drift(scene.dice.signed(scene.plan.drift));
-        scene.calm(node);
-    }
+    let scene = Scene::new_calm(&sim, plan);
     let managers = scene.processes.iter().filter_map(|process| manager(&scene, process)).collect();
     let (bodies, had) = (Bodies::new(&scene), Mutex::default());
     let field = Arc::new(Field { scene: Arc::clone(&scene), permits, end, managers, bodies, had });

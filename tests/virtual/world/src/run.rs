@@ -74,6 +74,16 @@ impl Scene {
         }
     }
 
+    /// The same with nodes that are well, but for their clocks.
+    pub(crate) fn new_calm(sim: &Sim, plan: Plan) -> Arc<Self> {
+        let scene = Self::new(sim, plan);
+        for node in &scene.nodes {
+            node.drift(scene.dice.signed(scene.plan.drift));
+            scene.calm(node);
+        }
+        Arc::new(scene)
+    }
+
     /// A node, or all pushes, fail from now on.
     pub(crate) fn is_broken_for(&self, lasting: Duration) {
         let now = self.sim.elapsed();
@@ -87,13 +97,6 @@ impl Scene {
             *who == client && (*from..=*until).contains(&now)
         };
         lock(&self.pauses).iter().any(is_now)
-    }
-
-    /// The same, in a world of one lock.
-    pub(crate) fn new_of_one_lock(sim: &Sim, plan: Plan) -> Arc<Self> {
-        let scene = Self::new(sim, plan);
-        scene.nodes.iter().for_each(|node| scene.calm(node));
-        Arc::new(scene)
     }
 
     /// Has these clients hold the lock, each again and again, until the chaos ends and all is well.
