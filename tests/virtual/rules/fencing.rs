@@ -12,11 +12,11 @@ use quorate_core::{
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule, Sim, Value};
 use quorate_tests::keys::counter;
 
+use crate::backends::Odd;
 use crate::world::{Client, MS, SECOND, World, failure_of};
 
 mod numbers;
 mod order;
-mod unable;
 
 const HOUR: u64 = 3_600_000_000;
 
@@ -164,4 +164,24 @@ fn a_laggard_is_raised_before_the_token_is_given_and_by_the_release() {
         assert_eq!(token(&lock(&world, &manager)), released + 1);
         assert_eq!(world.log.count("raise"), raised);
     }
+}
+
+#[test]
+fn a_node_that_cannot_fence_is_a_typed_error_and_nothing_is_sent() {
+    let world = World::new(3);
+    let mut nodes: Vec<Arc<dyn LockBackend>> =
+        world.spies().into_iter().map(|spy| Arc::new(spy) as _).collect();
+    nodes[1] = Arc::new(Odd::new(&world.nodes[1]));
+    let manager = LockManager::builder(nodes).runtime(world.sim.clone()).build().unwrap();
+    for failed in
+        [world.run(manager.lock("r").fenced()), world.run(manager.lock("r").no_wait().fenced())]
+    {
+        let Err(LockError::Invalid(InvalidRequest::Fencing { node })) = failed else {
+            panic!("{failed:?}")
+        };
+        assert_eq!(node, "node 2");
+    }
+    assert_eq!(world.log.calls(), []);
+    assert_eq!(world.sim.elapsed(), Duration::ZERO);
+    assert!(world.run(manager.lock("r")).is_ok());
 }

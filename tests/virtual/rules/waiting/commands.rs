@@ -46,17 +46,6 @@ impl LongHold {
         Self { waiters, ..hold }
     }
 
-    /// Writes the key all the time.
-    fn extend_all_the_time(&self) {
-        let (client, guard) = (self.holder.client.clone(), Arc::clone(&self.guard));
-        self.holder.spawn(async move {
-            loop {
-                client.sleep(Duration::from_micros(2_500)).await;
-                guard.extend().await.unwrap();
-            }
-        });
-    }
-
     /// What each waiter sends in a second, on average.
     fn commands_per_second(&self) -> Vec<f64> {
         self.scene.forget_sent();
@@ -75,39 +64,31 @@ impl LongHold {
     }
 }
 
+/// Locks in as many processes, or all readers of so many processes together, however many they are.
 #[test]
-fn w4_a_wait_costs_at_most_two_commands_a_second() {
-    for waiters in [1, 8] {
-        let hold = LongHold::new(waiters, Quirk::default());
-        hold.assert_at_most(2.0, &format!("{waiters} waiters"));
-        assert_eq!(hold.scene.count(Operation::Acquire), 0, "nobody attempts");
-        let gate = hold.scene.gate("r");
-        assert!(hold.scene.sent().iter().all(|sent| sent.node == gate), "one node is asked");
-    }
-}
-
-#[test]
-fn w4_a_waiter_does_not_spin_when_others_write_the_key() {
-    for waiters in [1, 8] {
-        let hold = LongHold::new(waiters, Quirk::default());
-        hold.extend_all_the_time();
-        hold.scene.advance(SECOND);
-        hold.assert_at_most(10.0, &format!("{waiters} waiters"));
-    }
-}
-
-/// All readers of a process together, however many they are.
-#[test]
-fn w4_a_wait_of_readers_costs_no_more_than_another() {
-    for (processes, tasks) in [(1, 1), (1, 20), (4, 1), (4, 5)] {
-        let hold = LongHold::of_readers(processes, tasks);
-        let story = format!("{processes} processes with {tasks} readers");
+fn w4_a_wait_costs_at_most_two_commands_a_second_and_ten_while_others_write_the_key() {
+    let locks = [1, 8].map(|waiters| (waiters, 0, 10.0));
+    // A refresh that is due may come in between.
+    let readers = [(1, 1), (1, 20), (4, 1), (4, 5)].map(|(waiters, tasks)| (waiters, tasks, 10.4));
+    for (waiters, readers, most) in locks.into_iter().chain(readers) {
+        let hold = match readers {
+            0 => LongHold::new(waiters, Quirk::default()),
+            _ => LongHold::of_readers(waiters, readers),
+        };
+        let story = format!("{waiters} processes, with {readers} readers each");
         hold.assert_at_most(2.0, &story);
         assert_eq!(hold.scene.count(Operation::Acquire), 0, "nobody attempts: {story}");
-        hold.extend_all_the_time();
+        let gate = hold.scene.gate("r");
+        assert!(hold.scene.sent().iter().all(|sent| sent.node == gate), "one node is asked");
+        let (client, guard) = (hold.holder.client.clone(), Arc::clone(&hold.guard));
+        hold.holder.spawn(async move {
+            loop {
+                client.sleep(Duration::from_micros(2_500)).await;
+                guard.extend().await.unwrap();
+            }
+        });
         hold.scene.advance(SECOND);
-        // A refresh that is due may come in between.
-        hold.assert_at_most(10.4, &story);
+        hold.assert_at_most(most, &story);
     }
 }
 
