@@ -121,8 +121,8 @@ fn rotated<T: Copy>(all: &[T], repetition: usize) -> Vec<T> {
 }
 
 /// A job of one task on one thread.
-pub(crate) fn job(kind: &'static str, contestant: &str, time: Duration) -> Job {
-    let (contestant, ttl) = (contestant.to_owned(), 10 * SECOND);
+pub(crate) fn job(kind: &str, contestant: &str, time: Duration) -> Job {
+    let (kind, contestant, ttl) = (kind.to_owned(), contestant.to_owned(), 10 * SECOND);
     let (hold, addresses, pids) = (Duration::from_millis(1), Vec::new(), Vec::new());
     let (threads, count, first, cycles) = (1, 1, 0, 0);
     Job { kind, contestant, threads, count, first, ttl, hold, time, cycles, addresses, pids }

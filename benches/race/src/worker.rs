@@ -16,10 +16,10 @@ use crate::book::percentile;
 use crate::contest::{self, ByHand, Contestant, Fred, Quorate, Redis, Rslock};
 use crate::usage;
 
-/// What a worker does, as words on its command line.
+/// What a worker does, as a word on its command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    pub(crate) kind: &'static str,
+    pub(crate) kind: String,
     pub(crate) contestant: String,
     pub(crate) threads: usize,
     pub(crate) count: usize, // How many tasks or contenders.
@@ -32,48 +32,39 @@ pub(crate) struct Job {
     pub(crate) pids: Vec<String>,
 }
 
-const KINDS: [&str; 3] = ["count", "cycle", "contend"];
-
 /// How many cycles are made while allocations are counted.
 const COUNTED: usize = 640;
 
 impl Job {
-    pub(crate) fn words(&self) -> Vec<String> {
-        let numbers = [self.threads, self.count, self.first, self.cycles];
-        let numbers = numbers.map(|number| number.to_string());
-        let times = [self.ttl, self.hold, self.time].map(|time| time.as_nanos().to_string());
-        let lists = [self.addresses.join(","), self.pids.join(",")];
-        let names = [self.kind.to_owned(), self.contestant.clone()];
-        names.into_iter().chain(numbers).chain(times).chain(lists).collect()
+    pub(crate) fn word(&self) -> String {
+        let Self { kind, contestant, threads, count, first, ttl, hold, time, .. } = self;
+        let (numbers, times) = ((threads, count, first, self.cycles), (ttl, hold, time));
+        let lists = (&self.addresses, &self.pids);
+        serde_json::json!((kind, contestant, numbers, times, lists)).to_string()
     }
 
-    fn parse(words: &[String]) -> Outcome<Self> {
-        let Ok([kind, contestant, threads, count, first, cycles, ttl, hold, time, addresses, pids]) =
-            <&[String; 11]>::try_from(words)
-        else {
-            return Err("not the words of a job".into());
-        };
-        let kind = KINDS.into_iter().find(|known| known == kind).ok_or("no such job")?;
-        let nanos = |text: &str| text.parse().map(Duration::from_nanos);
-        let list = |text: &str| text.split(',').map(str::to_owned).collect();
+    fn parse(word: &str) -> Outcome<Self> {
+        let (kind, contestant, numbers, times, lists) = serde_json::from_str(word)?;
+        let ((threads, count, first, cycles), (ttl, hold, time)) = (numbers, times);
+        let (addresses, pids) = lists;
         Ok(Self {
             kind,
-            contestant: contestant.clone(),
-            threads: threads.parse()?,
-            count: count.parse()?,
-            first: first.parse()?,
-            cycles: cycles.parse()?,
-            ttl: nanos(ttl)?,
-            hold: nanos(hold)?,
-            time: nanos(time)?,
-            addresses: list(addresses),
-            pids: list(pids),
+            contestant,
+            threads,
+            count,
+            first,
+            ttl,
+            hold,
+            time,
+            cycles,
+            addresses,
+            pids,
         })
     }
 }
 
 pub(crate) fn main(words: &[String]) -> Outcome {
-    let job = Job::parse(words)?;
+    let job = Job::parse(words.first().ok_or("no job")?)?;
     let mut builder = match job.threads {
         1 => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
@@ -98,7 +89,7 @@ async fn connect<C: Contestant>(job: &Job) -> Outcome<Arc<C>> {
 
 fn run<C: Contestant>(runtime: &Runtime, job: &Job) -> Outcome {
     let contestant = runtime.block_on(connect::<C>(job))?;
-    match job.kind {
+    match &*job.kind {
         "cycle" => runtime.block_on(cycle(&contestant, job))?,
         "count" => count(runtime, &contestant, job)?,
         _ => runtime.block_on(contend_all(&contestant, job))?,
