@@ -92,7 +92,11 @@ pub(crate) struct Worker {
 
 impl Worker {
     fn spawn(mut command: Command, job: &Job) -> Outcome<Self> {
-        command.arg("worker").arg(job.word()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg("worker")
+            .arg(serde_json::to_string(job)?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let orders = child.stdin.take().ok_or("a pipe is missing")?;
         let answers = BufReader::new(child.stdout.take().ok_or("a pipe is missing")?);

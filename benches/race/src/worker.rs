@@ -9,6 +9,7 @@ use std::{fmt, io};
 
 use allocation_counter::{measure, opt_out};
 use quorate_tests::clock;
+use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
@@ -16,8 +17,8 @@ use crate::book::percentile;
 use crate::contest::{self, ByHand, Contestant, Fred, Quorate, Redis, Rslock};
 use crate::usage;
 
-/// What a worker does, as a word on its command line.
-#[derive(Clone, Debug)]
+/// What a worker does, as JSON on its command line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) kind: String,
     pub(crate) contestant: String,
@@ -35,36 +36,8 @@ pub(crate) struct Job {
 /// How many cycles are made while allocations are counted.
 const COUNTED: usize = 640;
 
-impl Job {
-    pub(crate) fn word(&self) -> String {
-        let Self { kind, contestant, threads, count, first, ttl, hold, time, .. } = self;
-        let (numbers, times) = ((threads, count, first, self.cycles), (ttl, hold, time));
-        let lists = (&self.addresses, &self.pids);
-        serde_json::json!((kind, contestant, numbers, times, lists)).to_string()
-    }
-
-    fn parse(word: &str) -> Outcome<Self> {
-        let (kind, contestant, numbers, times, lists) = serde_json::from_str(word)?;
-        let ((threads, count, first, cycles), (ttl, hold, time)) = (numbers, times);
-        let (addresses, pids) = lists;
-        Ok(Self {
-            kind,
-            contestant,
-            threads,
-            count,
-            first,
-            ttl,
-            hold,
-            time,
-            cycles,
-            addresses,
-            pids,
-        })
-    }
-}
-
 pub(crate) fn main(words: &[String]) -> Outcome {
-    let job = Job::parse(words.first().ok_or("no job")?)?;
+    let job: Job = serde_json::from_str(words.first().ok_or("no job")?)?;
     let mut builder = match job.threads {
         1 => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
