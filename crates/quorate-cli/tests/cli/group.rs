@@ -6,7 +6,7 @@ use quorate_tests::Nodes;
 use rustix::process::Signal;
 
 use crate::support::{
-    Dir, LONG_PERIOD, QUORATE, Started, group_of, is_group_alive, pid, start, with_nodes,
+    Dir, LONG_PERIOD, QUORATE, Started, begin, group_of, is_group_alive, pid, with_nodes,
     with_quorum,
 };
 
@@ -15,8 +15,8 @@ fn x2_the_command_leads_a_group_and_a_signal_goes_to_all_of_it() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     // The shell waits for the first of two, which ends by the signal as the shell does.
     let script = "echo $$ > group; sh -c 'echo $$ > child; while [ -e here ]; do sleep 0.05; done'; echo b > b";
-    let mut started = start(dir, &nodes.addresses(), &["run", "lock", "-c", script]);
-    let (group, child) = (pid(&dir.wait_for("group")), pid(&dir.wait_for("child")));
+    let (mut started, child) = begin(dir, &nodes.addresses(), "lock", script, "child");
+    let (group, child) = (pid(&dir.wait_for("group")), pid(&child));
     assert_eq!([group, child].map(group_of), [group.as_raw_nonzero().get(); 2]);
     started.signal(Signal::TERM);
     assert_eq!((started.done().code(), &*dir.read("b")), (Some(128 + 15), ""));
@@ -88,9 +88,8 @@ fn x6_the_command_sees_the_names_and_the_fencing_token_and_never_the_token() {
     assert!(number(high) > number(low));
     // The prefix is that of the keys, not of the names.
     let script = "echo $QUORATE_LOCK; echo ready > ready; until [ -e go ] || [ ! -e here ]; do sleep 0.01; done";
-    let words = ["--prefix", "app:", "run", "a", "-c", script];
-    let mut started = start(dir, &nodes.addresses(), &words);
-    dir.wait_for("ready");
+    let words = "--prefix app: a";
+    let (mut started, _) = begin(dir, &nodes.addresses(), words, script, "ready");
     assert!(nodes.iter().filter(|node| node.pttl("app:a") > 0).count() >= 2, "a quorum");
     assert!(nodes.iter().all(|node| node.pttl("a") == -2));
     dir.write("go", "");

@@ -3,7 +3,6 @@
 use std::process::Command;
 
 use quorate_tests::Nodes;
-use serde_json::Value;
 
 use crate::support::{Dir, QUORATE, Started, UNTIL_GO, run, start, with_nodes};
 
@@ -24,8 +23,7 @@ fn l1_a_label_deceives_nobody() {
             && json.out.chars().all(|it| it == '\n' || matches!(it, ' '..='~')),
         "{json:?}"
     );
-    let told: Value = serde_json::from_str(&json.out).unwrap();
-    assert_eq!(told["locks"][0]["label"], label);
+    assert_eq!(json.json()["locks"][0]["label"], label);
     dir.write("go", "");
     assert_eq!(holder.done().code(), Some(0));
 }
@@ -42,8 +40,7 @@ fn the_default_label_never_fails() {
         let mut command = with_nodes(Command::new(QUORATE), dir, &nodes.addresses());
         command.env("USER", user).env("LOGNAME", "someone");
         command.args(["run", "a", "--", QUORATE, "inspect", "--json", "a"]);
-        let done = Started::spawn(command, dir).done();
-        let told: Value = serde_json::from_str(&done.out).unwrap();
+        let told = Started::spawn(command, dir).done().json();
         let label = told["locks"][0]["label"].as_str().unwrap();
         assert!(label.starts_with(shown) && label.len() <= 200, "{user:?}: {label:?}");
     }

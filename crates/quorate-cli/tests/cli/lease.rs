@@ -219,8 +219,7 @@ fn a_renewal_that_fails_is_one_line() {
     };
     for (options, lines) in [("", 2), (" -q", 0)] {
         let (dir, name) = (&Dir::new(), format!("lock-{lines}"));
-        let mut started =
-            hold(dir, &nodes.addresses(), &format!("{}{options} {name}", RENEWED_SOON.join(" ")));
+        let mut started = hold(dir, &nodes.addresses(), &format!("{RENEWED_SOON}{options} {name}"));
         let mut seen = 0;
         // On a busy machine a renewal may come too late for the lease: then the same risk goes on.
         for _ in 0..6 {

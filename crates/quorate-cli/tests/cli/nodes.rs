@@ -184,7 +184,7 @@ fn nodes_waits_for_what_passes_by_itself() {
     nodes[1].cli(&["SET", "quorate:guard:quarantine", "by hand"]);
     let kept_out = run(dir, addresses, &[&words[..], &["--json"]].concat());
     assert_eq!(kept_out.code(), Some(70));
-    let told: Value = serde_json::from_str(&kept_out.out).unwrap();
+    let told = kept_out.json();
     assert_documented("nodes --json", &told);
     assert_eq!(told["nodes"][1]["quarantine_left_ms"], "forever");
     assert_eq!((&told["nodes"][1]["passes"], &told["can_lock"]), (&false.into(), &true.into()));
@@ -200,7 +200,7 @@ fn nodes_has_a_stable_schema() {
     let (nodes, dir) = (&Nodes::start_with(3, &persistent()), &Dir::new());
     let done = ask(dir, &nodes.addresses(), &["nodes", "--json"]);
     assert_eq!((done.code(), &*done.err), (Some(0), ""));
-    let told: Value = serde_json::from_str(&done.out).unwrap();
+    let told = done.json();
     assert_documented("nodes --json", &told);
     assert_eq!((&told["has_quorum"], &told["can_lock"]), (&true.into(), &true.into()));
     for (at, node) in nodes.iter().enumerate() {
@@ -244,7 +244,7 @@ fn nodes_has_a_stable_schema() {
     ];
     let done = run(dir, &lonely, &["nodes", "--json"]);
     assert_eq!(done.code(), Some(69));
-    let told: Value = serde_json::from_str(&done.out).unwrap();
+    let told = done.json();
     assert_documented("nodes --json", &told);
     assert_eq!(
         (&told["has_quorum"], &told["nodes"][1]["is_reachable"]),

@@ -2,7 +2,6 @@
 
 use quorate_tests::Nodes;
 use quorate_tests::wait::eventually;
-use serde_json::Value;
 
 use crate::support::{Dir, ask, hold, keys_left, run};
 
@@ -17,8 +16,7 @@ fn commands_that_read_run_together_and_not_beside_a_lock() {
     assert_eq!(alone.code(), Some(75), "{alone:?}");
     let seen = ask(dir, addresses, &["inspect", "r"]);
     assert!(seen.out.starts_with("r: held by 1 reader (\"web-3\") on "), "{seen:?}");
-    let told = ask(dir, addresses, &["inspect", "--json", "r"]);
-    let told: Value = serde_json::from_str(&told.out).unwrap();
+    let told = ask(dir, addresses, &["inspect", "--json", "r"]).json();
     let lock = &told["locks"][0];
     assert_eq!((&lock["state"], &lock["readers"][0]["label"]), (&"held".into(), &"web-3".into()));
     let rows = lock["nodes"].as_array().unwrap();
@@ -40,8 +38,7 @@ fn commands_that_read_run_together_and_not_beside_a_lock() {
         });
         let seen = ask(dir, addresses, &["inspect", "r"]);
         assert!(seen.out.starts_with("r: held by 2 readers (\"web-"), "{seen:?}");
-        let told = ask(dir, addresses, &["inspect", "--json", "r"]);
-        let told: Value = serde_json::from_str(&told.out).unwrap();
+        let told = ask(dir, addresses, &["inspect", "--json", "r"]).json();
         let lock = &told["locks"][0];
         for label in ["web-3", "web-4"] {
             assert!(seen.out.contains(&format!("\"{label}\"")), "{seen:?}");

@@ -128,8 +128,7 @@ fn inspect_says_who_holds_and_free_takes_it_away() {
     // A quorum may have it before the third node does.
     eventually("each node has it", || nodes.iter().all(|node| node.get("a").is_some()));
     nodes[1].cli(&["DEL", "a"]);
-    let both = inspect(&["--json", "a", "b"]);
-    let told: Value = serde_json::from_str(&both.out).unwrap();
+    let told = inspect(&["--json", "a", "b"]).json();
     let left = told["locks"][0]["left_ms"].as_u64().unwrap();
     assert!(left > 3_000_000, "{told}");
     let states = |lock: &Value| {

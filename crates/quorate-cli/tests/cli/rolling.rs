@@ -7,7 +7,7 @@ use quorate::backend::{Drift, SafetyMargin, Ttl};
 use quorate_tests::wait::{eventually, now};
 use quorate_tests::{Nodes, RedisServer};
 
-use crate::support::{Dir, Done, UNTIL_GO, ask, hold, run, start};
+use crate::support::{Dir, Done, ask, hold, run};
 
 const PAGE: &str = include_str!("../../../quorate/docs/running-the-nodes.md");
 
@@ -66,10 +66,8 @@ impl Setting<'_> {
     /// under a renewed lock. Returns how often a second process got the lock of one of them.
     fn restart_all(&self, goes_on: impl Fn(&Self)) -> usize {
         goes_on(self);
-        let work = ["run", "--ttl", self.ttl, "--kill-after", "1s", "work", "-c"];
-        let words = [self.options, &work, &[UNTIL_GO]].concat();
-        let mut work = start(&self.dir, &self.nodes.addresses(), &words);
-        self.dir.wait_for("started");
+        let words = format!("{} --ttl {} --kill-after 1s work", self.options.join(" "), self.ttl);
+        let mut work = hold(&self.dir, &self.nodes.addresses(), &words);
         let (mut records, mut overlaps) = (Vec::new(), 0);
         for (at, node) in self.nodes.iter().enumerate() {
             records.push(self.record(format!("record-{at}")));

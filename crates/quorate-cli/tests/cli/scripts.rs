@@ -43,10 +43,12 @@ fn script(page: &str, word: &str) -> String {
 /// Programs that a script runs. Each writes its words into `ran`, and ends with 0, or as the file `code` says.
 fn install(dir: &Dir, names: &str) {
     let text = "#!/bin/sh\necho \"${0##*/} $*\" >> ran\necho \"$QUORATE_FENCING_TOKEN\" > fence\nexit $(cat code 2>/dev/null)\n";
-    for name in names.split(' ') {
-        dir.write(name, text);
-        fs::set_permissions(dir.file(name), fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    names.split(' ').for_each(|name| write_program(dir, name, text));
+}
+
+fn write_program(dir: &Dir, name: &str, text: &str) {
+    dir.write(name, text);
+    fs::set_permissions(dir.file(name), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn sh(dir: &Dir, nodes: &Nodes, script: &str) -> Done {
@@ -90,8 +92,7 @@ fn the_scripts_of_the_readme_run() {
 fn a_pipeline_that_has_lost_its_lock_does_not_go_on() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let work = "#!/bin/sh\necho \"$*\" >> ran\nquorate free --now --yes deploy > freed\n";
-    dir.write("work", work);
-    fs::set_permissions(dir.file("work"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(dir, "work", work);
     let done = sh(dir, nodes, &script(PAGE, "quorate extend"));
     assert_eq!((done.code(), &*dir.read("ran")), (Some(79), "build\n"), "{done:?}");
 }
@@ -103,8 +104,7 @@ fn a_pipeline_that_fails_leaves_neither_its_lock_nor_its_record() {
     for (fails, ran, code) in [("build", "build\n", 3), ("publish", "build\npublish\n", 3)] {
         let dir = &Dir::new();
         let work = format!("#!/bin/sh\necho \"$*\" >> ran\n[ $1 != {fails} ] || exit {code}\n");
-        dir.write("work", &work);
-        fs::set_permissions(dir.file("work"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(dir, "work", &work);
         let done = sh(dir, nodes, text);
         assert_eq!((done.code(), &*dir.read("ran")), (Some(code), ran), "{done:?}");
         assert!(!dir.file("record").exists(), "{fails}");
@@ -129,8 +129,7 @@ fn a_pipeline_that_is_ended_leaves_neither_its_lock_nor_its_record() {
         let dir = &Dir::new();
         let work = "#!/bin/sh\necho \"$*\" >> ran\n\
                     while [ -e here ] && [ ! -e go ]; do sleep 0.02; done\n";
-        dir.write("work", work);
-        fs::set_permissions(dir.file("work"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(dir, "work", work);
         let mut pipeline = start_sh(dir, nodes, text);
         dir.wait_for("ran");
         pipeline.signal(signal);
@@ -207,8 +206,7 @@ fn the_service_of_the_page_stops_its_command_once() {
     let (dir, nodes) = (&Dir::new(), &Nodes::start(3));
     // The pauses end by TERM as well, and the shell says so.
     let worker = "#!/bin/sh\nexec 2> /dev/null\ntrap 'echo TERM >> stops' TERM\necho > started\nuntil [ -e stops ] || [ ! -e here ]; do sleep 0.01; done\nexit 0\n";
-    dir.write("worker", worker);
-    fs::set_permissions(dir.file("worker"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(dir, "worker", worker);
     let start = value("ExecStart").replace("/usr/local/bin/quorate", QUORATE);
     let start = start.replace("/usr/local/bin/", &format!("{}/", dir.path().display()));
     let mut words = start.split(' ');

@@ -4,7 +4,7 @@ use std::fs;
 
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer};
 
-use crate::support::{Dir, RENEWED_SOON, UNTIL_GO, connects_again, hold, run, start};
+use crate::support::{Dir, RENEWED_SOON, connects_again, hold, run};
 
 const PASSWORD: &str = "correct-horse";
 const WARNING: &str = "a password in --nodes";
@@ -80,9 +80,8 @@ fn addresses_are_read_again_when_a_login_was_refused() {
         }
     };
     write("old");
-    let words = ["--nodes-file", "nodes", "run", "--wait", "1h", "a", "-c", UNTIL_GO];
-    let mut started = start(dir, &[], &[&words[..3], &RENEWED_SOON, &words[3..]].concat());
-    dir.wait_for("started");
+    let words = format!("--nodes-file nodes {RENEWED_SOON} --wait 1h a");
+    let mut started = hold(dir, &[], &words);
     for [old, new] in [["old", "new"], ["new", "newer"]] {
         by_the_page(">NEW", new);
         write(new);

@@ -10,6 +10,7 @@ use crate::inherited;
 use quorate_tests::wait::eventually;
 use quorate_tests::{Nodes, RedisServer, Reply, TempDir, temp_dir};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process, test_kill_process_group};
+use serde_json::Value;
 
 pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
 
@@ -17,7 +18,7 @@ pub(crate) const QUORATE: &str = env!("CARGO_BIN_EXE_quorate");
 pub(crate) const LONG_PERIOD: &str = "1month";
 
 /// A lease whose renewals are seconds apart, and long enough for a busy machine.
-pub(crate) const RENEWED_SOON: [&str; 4] = ["--ttl", "9s", "--kill-after", "100ms"];
+pub(crate) const RENEWED_SOON: &str = "--ttl 9s --kill-after 100ms";
 
 /// A script that says that it runs, and ends once there is a file `go`.
 pub(crate) const UNTIL_GO: &str =
@@ -107,6 +108,11 @@ impl Done {
         !late.iter().any(|late| self.out.contains(late) || self.err.contains(late))
     }
 
+    /// What it printed with `--json`.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap()
+    }
+
     /// Asserts that it ended with 0 and printed nothing.
     #[track_caller]
     pub(crate) fn assert_silent(&self) {
@@ -182,7 +188,7 @@ pub(crate) fn begin(
     script: &str,
     file: &str,
 ) -> (Started, String) {
-    let words: Vec<&str> = ["run"].into_iter().chain(words.split(' ')).collect();
+    let words: Vec<&str> = ["run"].into_iter().chain(words.split_whitespace()).collect();
     let started = start(dir, addresses, &[&words[..], &["-c", script]].concat());
     (started, dir.wait_for(file))
 }

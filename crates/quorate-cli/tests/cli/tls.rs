@@ -7,7 +7,7 @@ use quorate_tests::peer::Peer;
 use quorate_tests::{Authority, Certificate, Nodes, RedisServer, TEST_CA};
 
 use crate::support::{
-    Dir, Done, RENEWED_SOON, Started, UNTIL_GO, ask, connects_again, quorate, run, run_until, start,
+    Dir, Done, RENEWED_SOON, Started, ask, connects_again, hold, quorate, run, run_until,
 };
 
 /// The three files, as options or as variables.
@@ -58,12 +58,8 @@ fn certificates_are_read_again_when_one_was_refused() {
     };
     copy(before);
     let ca = before.ca();
-    let options =
-        ["--tls-ca", ca.to_str().unwrap(), "--tls-cert", "own.crt", "--tls-key", "own.key"];
-    let run = ["run", "--wait", "1h", "a", "-c", UNTIL_GO];
-    let words = [&options[..], &run[..1], &RENEWED_SOON, &run[1..]].concat();
-    let mut started = start(dir, &addresses, &words);
-    dir.wait_for("started");
+    let options = format!("--tls-ca {} --tls-cert own.crt --tls-key own.key", ca.display());
+    let mut started = hold(dir, &addresses, &format!("{options} {RENEWED_SOON} --wait 1h a"));
     copy(now);
     for node in nodes.iter() {
         let now = now.ca();
