@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::num::ParseIntError;
 use std::str::FromStr;
 
 use crate::clock::Nanos;
@@ -32,22 +31,17 @@ pub struct Hold {
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { lock, reads, acquired, end, token, refused, written } = self;
-        write!(f, "{lock} {} {acquired} {end} {token} {refused} {written}", u8::from(*reads))
+        let fields = serde_json::json!([lock, reads, acquired, end, token, refused, written]);
+        write!(f, "{fields}")
     }
 }
 
 impl FromStr for Hold {
-    type Err = String;
+    type Err = serde_json::Error;
 
-    fn from_str(line: &str) -> Result<Self, String> {
-        let numbers: Result<Vec<u64>, ParseIntError> = line.split(' ').map(str::parse).collect();
-        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        let Ok([lock, reads, acquired, end, token, refused, written]) = numbers.as_deref() else {
-            return Err(format!("no hold: {line}"));
-        };
-        let (lock, reads, acquired, end) = (small(*lock) as usize, *reads > 0, *acquired, *end);
-        let (refused, written) = (small(*refused), small(*written));
-        Ok(Self { lock, reads, acquired, end, token: *token, refused, written })
+    fn from_str(line: &str) -> serde_json::Result<Self> {
+        let (lock, reads, acquired, end, token, refused, written) = serde_json::from_str(line)?;
+        Ok(Self { lock, reads, acquired, end, token, refused, written })
     }
 }
 
@@ -168,7 +162,7 @@ mod tests {
             let readers = holds.iter().filter(|hold| hold.reads).count();
             assert_eq!(found.together, readers / 2, "{holds:?}");
             for hold in holds {
-                assert_eq!(hold.to_string().parse().as_ref(), Ok(hold));
+                assert_eq!(hold.to_string().parse::<Hold>().ok().as_ref(), Some(hold));
             }
         }
     }
