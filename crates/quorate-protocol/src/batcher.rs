@@ -3,10 +3,10 @@
 //!
 //! [`Batcher::begin`] queues a call. The task connects at the first call, takes what is queued, at
 //! most 64 calls (32 for a [single node](Limits::of_nodes)), and hands it to the client by one poll
-//! of [`Connection::send`]. Tasks that can run go first, once before each pipeline but that behind a
-//! call that was alone. The task of the batcher answers the calls when the replies are there. At
-//! most four pipelines are in flight. If only one were allowed, the undo would wait in the queue
-//! until a slow node had answered the acquire, and would be lost if the program ended (C8).
+//! of [`Connection::send`]. Tasks that can run go first, once before each pipeline. The task of the
+//! batcher answers the calls when the replies are there. At most four pipelines are in flight. If
+//! only one were allowed, the undo would wait in the queue until a slow node had answered the
+//! acquire, and would be lost if the program ended (C8).
 //!
 //! # One script for many
 //!

@@ -128,14 +128,13 @@ impl<'a, D: Dial> Serving<'a, D> {
             let mut is_answered = false;
             while !is_over && self.in_flight.len() < WINDOW && self.has_calls() {
                 // The tasks that can run go first, once before each pipeline: the acquire of a task
-                // that a release wakes then leaves in the pipeline of that release. The call behind
-                // one that was alone, which may be of the only task, need not wait for others.
+                // that a release wakes then leaves in the pipeline of that release.
                 if !std::mem::replace(&mut self.has_yielded, true) {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
                 }
+                self.has_yielded = false;
                 is_answered |= self.send(context);
-                self.has_yielded = self.has_one_in_flight();
             }
             self.is_behind = self.in_flight.len() >= WINDOW;
             if let Poll::Ready(ended) = self.poll_timer(context) {
@@ -146,11 +145,6 @@ impl<'a, D: Dial> Serving<'a, D> {
                 return Poll::Pending;
             }
         }
-    }
-
-    fn has_one_in_flight(&self) -> bool {
-        let sent = self.in_flight.iter().flat_map(|pipeline| &pipeline.sent);
-        sent.map(|sent| 1 + sent.others.len()).take(2).sum::<usize>() == 1
     }
 
     fn has_calls(&self) -> bool {

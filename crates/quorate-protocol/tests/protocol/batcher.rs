@@ -91,25 +91,6 @@ async fn a_pipeline_is_bounded_in_commands() {
     assert_eq!(fake.batches(), [64, 64, 64, 8]);
 }
 
-/// The call of a task that can run shares the pipeline, but not with a call behind one that was
-/// alone, which may be of the only task.
-#[tokio::test(start_paused = true)]
-async fn tasks_that_can_run_go_first_unless_the_last_call_was_alone() {
-    let (fake, node) = pair();
-    let both = async || {
-        let (first, node) = (begin(&node, acquire("first")), Arc::clone(&node));
-        let second = tokio::spawn(async move { begin(&node, acquire("second")).await });
-        first.await.unwrap();
-        second.await.unwrap().unwrap();
-    };
-    both().await;
-    begin(&node, acquire("alone")).await.unwrap();
-    both().await;
-    join_all((0..2).map(|_| begin(&node, acquire("together")))).await;
-    both().await;
-    assert_eq!(fake.batches(), [2, 1, 1, 1, 2, 2]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn four_pipelines_are_in_flight_and_no_more() {
     let (fake, node) = held();
