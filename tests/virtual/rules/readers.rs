@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, select};
 use quorate_core::{LockError, LockGuard, LockRequest, Runtime};
 use quorate_memory::{Fault, Operation, Value};
 
@@ -171,8 +170,7 @@ fn rw1_a_reader_asks_for_writers_with_its_acquire() {
 #[test]
 fn rw2_readers_next_to_each_other_enter_together() {
     for (processes, tasks) in [(5, 1), (1, 5), (3, 2)] {
-        let (scene, [holder]) = Scene::new(3).and_processes();
-        let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+        let (scene, guard, [_]) = Scene::new(3).held();
         let together = Arc::default();
         let readers: Vec<Process> = (0..processes).map(|_| scene.process()).collect();
         for reader in &readers {
@@ -212,15 +210,10 @@ fn rw2_a_reader_behind_a_writer_that_gives_up_reads_beside_others() {
 /// A reader that waits gives up, another one is not polled any more, and a process is killed.
 #[test]
 fn rw2_a_reader_that_is_gone_delays_no_other() {
-    let (scene, [holder, killed, reader]) = Scene::new(3).and_processes();
-    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let (scene, guard, [holder, killed, reader]) = Scene::new(3).held();
     let together = Arc::default();
     read_once(&killed, 20 * MS, &together);
-    let mut dropped = Box::pin(read(&reader).into_future());
-    let mut unpolled = Box::pin(read(&reader).into_future());
-    for waits in [&mut dropped, &mut unpolled] {
-        assert!(scene.sim.block_on_for(waits.as_mut(), 1).is_none());
-    }
+    let [dropped, unpolled] = [(); 2].map(|()| scene.begun(read(&reader)));
     read_once(&reader, 20 * MS, &together);
     scene.advance(SECOND);
     drop(dropped);
@@ -241,8 +234,7 @@ fn rw2_a_reader_that_is_gone_delays_no_other() {
 /// A writer in front of it was killed. Its entry is gone with the reader that overtakes it.
 #[test]
 fn rw2_a_reader_takes_the_entry_of_a_killed_writer_along() {
-    let (scene, [holder, killed, reader]) = Scene::new(3).and_processes();
-    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let (scene, guard, [_, killed, reader]) = Scene::new(3).held();
     let _killed = killed.hold_once("r", MS);
     scene.advance(5 * MS);
     let together = Arc::default();
@@ -252,31 +244,26 @@ fn rw2_a_reader_takes_the_entry_of_a_killed_writer_along() {
     scene.run(guard.release()).unwrap();
     scene.advance(SECOND);
     assert_eq!(together[1].load(Ordering::Relaxed), 1);
-    assert!(!scene.keys().iter().any(|key| key.ends_with(":waiters")), "{:?}", scene.keys());
+    assert_eq!(scene.queued(), 0, "{:?}", scene.keys());
 }
 
 /// Those that had their turn are not polled, and go before or after others of their process have come.
 #[test]
 fn rw2_readers_that_leave_an_earlier_turn_do_not_part_those_that_came_later() {
     for goes_after in 0..=2 {
-        let (scene, [holder, reader]) = Scene::new(3).and_processes();
-        let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+        let (scene, guard, [holder, reader]) = Scene::new(3).held();
         let mut unpolled = read(&reader).into_future().boxed();
-        let until = scene.sim.sleep(SECOND).boxed();
-        assert!(matches!(scene.run(select(unpolled.as_mut(), until)), Either::Right(_)));
+        scene.keeps_waiting(&mut unpolled, SECOND);
         scene.run(guard.release()).unwrap();
         scene.advance(MS);
         let guard = scene.run(holder.locks.lock("r").ttl(60 * SECOND).no_wait()).unwrap();
         let (mut unpolled, together) = (Some(unpolled), Arc::default());
-        for came in 0..2 {
+        for came in 0..=2 {
             unpolled.take_if(|_| goes_after == came);
             scene.advance(5 * MS);
             read_once(&reader, 20 * MS, &together);
             scene.advance(5 * MS);
         }
-        unpolled.take();
-        scene.advance(5 * MS);
-        read_once(&reader, 20 * MS, &together);
         scene.advance(3 * SECOND);
         assert_eq!(entries(&scene), 1, "they share an entry; gone after {goes_after}");
         scene.run(guard.release()).unwrap();
@@ -291,8 +278,7 @@ fn rw2_readers_that_leave_an_earlier_turn_do_not_part_those_that_came_later() {
 #[test]
 fn rw2_readers_that_are_refused_when_their_turn_comes_wait_on() {
     for readers in [1, 3] {
-        let (scene, [holder, reader]) = Scene::new(3).and_processes();
-        let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+        let (scene, guard, [_, reader]) = Scene::new(3).held();
         let together = Arc::default();
         (0..readers).for_each(|_| read_once(&reader, 20 * MS, &together));
         scene.advance(SECOND);
@@ -310,8 +296,7 @@ fn rw2_readers_that_are_refused_when_their_turn_comes_wait_on() {
 /// The entry stays for the others, so its error waits for no leave.
 #[test]
 fn rw2_a_reader_that_gives_up_before_others_ends_at_its_timeout() {
-    let (scene, [holder, reader]) = Scene::new(3).and_processes();
-    let _guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let (scene, _guard, [_, reader]) = Scene::new(3).held();
     read_once(&reader, MS, &Arc::default());
     scene.advance(5 * MS);
     let from = scene.sim.elapsed();
@@ -323,8 +308,7 @@ fn rw2_a_reader_that_gives_up_before_others_ends_at_its_timeout() {
 /// They come without a pause, also while the first readers of their process have their turn.
 #[test]
 fn rw1_readers_that_come_after_the_turn_of_their_process_wait_behind_a_writer() {
-    let (scene, [holder, reader, writer]) = Scene::new(3).and_processes();
-    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let (scene, guard, [holder, reader, writer]) = Scene::new(3).held();
     let together = Arc::default();
     read_once(&reader, MS, &together);
     scene.advance(5 * MS);

@@ -192,6 +192,12 @@ impl World {
         waits
     }
 
+    /// Polls a request for so long. It waits all the time.
+    pub(crate) fn keeps_waiting(&self, waits: &mut Waits, time: Duration) {
+        let stopped = self.run(select(waits.as_mut(), self.sim.sleep(time)));
+        assert!(matches!(stopped, Either::Right(_)), "within {time:?}");
+    }
+
     /// The record of the lock "r", which a manager has detached.
     pub(crate) fn detached(&self) -> DetachedLock {
         self.lock(&self.manager()).detach().unwrap()
@@ -241,8 +247,7 @@ impl World {
         let builder = world.builder().node_timeout(node_timeout).backoff(HOUR, HOUR);
         let manager = builder.build().unwrap();
         let mut waits = manager.lock("r").into_future().boxed();
-        let stopped = select(waits.as_mut(), world.sim.sleep(waited));
-        assert!(matches!(world.run(stopped), Either::Right(_)), "{waited:?}");
+        world.keeps_waiting(&mut waits, waited);
         (world, held, manager, waits)
     }
 

@@ -66,8 +66,7 @@ fn a_win_that_expired_while_the_gate_was_awaited_is_none() {
 /// Rule RW1.
 #[test]
 fn an_answer_that_is_there_when_the_round_is_lost_is_not_thrown_away() {
-    let (scene, [holder, writer, reader]) = Scene::new(3).and_processes();
-    let _held = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let (scene, _held, [_, writer, reader]) = Scene::new(3).held();
     let _waiting = writer.hold_once("r", 50 * MS);
     scene.advance(5 * MS);
     let others = (1..3).map(|place| &scene.nodes[(scene.gate("r") + place) % 3]);

@@ -1,11 +1,10 @@
 //! W3 and the order between processes: waiters that are cancelled, or killed, anywhere in the queue.
 
 use std::future::IntoFuture;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, join, select};
+use futures_util::future::{join, select};
 use quorate_core::{LockManager, LockRequest, Runtime};
 use quorate_memory::{Fault, Operation, Value};
 
@@ -117,9 +116,7 @@ fn w3_waiters_that_are_killed_under_load_cost_a_tenth_of_a_second() {
 #[test]
 fn w3_the_next_task_of_a_process_goes_on_with_the_wait_of_a_cancelled_one() {
     for gives_up in [true, false] {
-        let scene = Scene::new(5);
-        let guard = scene.run(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
-        let (first, second) = (scene.process(), scene.process());
+        let (scene, guard, [_, first, second]) = Scene::new(5).held();
         let (request, client) = (first.lock("r").timeout(SECOND), first.client.clone());
         first.spawn(async move {
             let dropped = if gives_up { 60 * SECOND } else { SECOND / 2 };
@@ -140,16 +137,14 @@ fn w3_the_next_task_of_a_process_goes_on_with_the_wait_of_a_cancelled_one() {
 #[test]
 fn a_wait_whose_gates_have_all_failed_joins_a_queue_when_they_are_back() {
     for fault in [Fault::Hung, failing("LOADING the dataset")] {
-        let scene = Scene::new(5);
-        let guard = scene.run(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
-        let held = scene.process().hold_once("r", MS);
+        let (scene, guard, [_, waiter]) = Scene::new(5).held();
+        let held = waiter.hold_once("r", MS);
         scene.advance(100 * MS);
         scene.inject(.., fault.clone());
         scene.advance(20 * SECOND);
         scene.heal();
         scene.advance(3 * SECOND);
-        let is_queued = scene.keys().iter().any(|key| key.ends_with(":waiters"));
-        assert!(is_queued, "{fault:?}: {:?}", scene.keys());
+        assert!(scene.queued() > 0, "{fault:?}: {:?}", scene.keys());
         scene.run(guard.release()).unwrap();
         scene.advance(SECOND);
         assert!(held.lock().unwrap().is_some() && scene.keys().is_empty(), "{:?}", scene.keys());
@@ -164,14 +159,12 @@ fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned
     for (request, goes_on) in requests.into_iter().flat_map(|it| [(it, false), (it, true)]) {
         let (scene, [holder, waiter]) = Scene::new(3).and_processes();
         let _held = ["r", "s"].map(|name| scene.run(holder.lock(name).ttl(60 * SECOND)).unwrap());
-        let mut waits = request(&waiter.locks).timeout(5 * SECOND).into_future().boxed();
-        assert!(scene.sim.block_on_for(waits.as_mut(), 1).is_none());
+        let waits = scene.begun(request(&waiter.locks).timeout(5 * SECOND));
         let next = request(&waiter.locks).timeout(60 * SECOND).into_future();
         waiter.spawn(async move { drop(if goes_on { Some(next.await) } else { None }) });
         let start = scene.sim.elapsed();
-        let entries = || scene.keys().iter().filter(|key| key.contains(":quorate:")).count();
-        let looks = scene.sim.sleep(2 * SECOND).map(|()| entries());
-        let waits = waits.map(|refused| (refused.is_err(), entries() > 0));
+        let looks = scene.sim.sleep(2 * SECOND).map(|()| scene.queued());
+        let waits = waits.map(|refused| (refused.is_err(), scene.queued() > 0));
         let (waiting, after) = scene.run(join(looks, waits));
         assert!(waiting > 0, "it waits in the queue");
         assert_eq!(after, (true, goes_on));
@@ -184,16 +177,11 @@ fn w3_a_request_that_gives_up_has_left_the_wait_queue_when_its_error_is_returned
 #[test]
 fn w3_a_waiter_that_is_not_polled_keeps_its_place() {
     for timeout in [500 * MS, 3 * SECOND] {
-        let scene = Scene::new(3);
-        let guard = scene.run(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
-        let client = scene.sim.client(0);
-        let nodes = scene.nodes.iter().map(|node| node.seen_by(&client));
-        let builder = LockManager::builder(nodes).runtime(client).node_timeout(timeout);
-        let first = builder.build().unwrap();
-        let mut waits = first.lock("r").timeout(60 * SECOND).into_future().boxed();
-        let polled = select(waits.as_mut(), scene.sim.sleep(5 * MS));
-        assert!(matches!(scene.run(polled), Either::Right(_)));
-        let second = scene.process().hold_once("r", MS);
+        let (scene, guard, [_, second]) = Scene::new(3).held();
+        let first = scene.process_with(|builder| builder.node_timeout(timeout));
+        let mut waits = first.lock("r").into_future().boxed();
+        scene.keeps_waiting(&mut waits, 5 * MS);
+        let second = second.hold_once("r", MS);
         scene.advance(10 * SECOND);
         let queue = scene.nodes[scene.gate("r")].get("r:quorate:waiters");
         assert!(matches!(&queue, Some(Value::OrderedSet(all)) if all.len() == 2), "{queue:?}");
@@ -209,9 +197,7 @@ fn w3_a_waiter_that_is_not_polled_keeps_its_place() {
 /// The gate hangs, and never answers it. The entry is not there any longer than its keys last.
 #[test]
 fn w3_a_leave_that_is_never_answered_is_forgotten_when_the_entry_has_expired() {
-    let scene = Scene::new(3);
-    let _guard = scene.run(scene.process().lock("r").ttl(60 * SECOND)).unwrap();
-    let waiter = scene.process();
+    let (scene, _guard, [_, waiter]) = Scene::new(3).held();
     waiter.hold_within("r", MS, 100 * MS);
     scene.advance(50 * MS);
     let gate = scene.gate("r");
@@ -251,13 +237,9 @@ fn w3_a_leave_waits_for_its_refresh_and_for_no_other_reply() {
     let builder = world.builder().node_timeout(150 * MS).backoff(60 * SECOND, 60 * SECOND);
     let manager = builder.build().unwrap();
     let mut waits = manager.lock("r").into_future().boxed();
-    let mut wait = |time| {
-        let stopped = select(waits.as_mut(), world.sim.sleep(time));
-        assert!(matches!(world.run(stopped), Either::Right(_)));
-    };
-    wait(100 * MS);
+    world.keeps_waiting(&mut waits, 100 * MS);
     node.add_rule(slow(400 * MS).on(Operation::Queue));
-    wait(70 * MS);
+    world.keeps_waiting(&mut waits, 70 * MS);
     node.clear_rules();
     drop(waits);
     world.advance(SECOND);
@@ -270,24 +252,19 @@ fn w3_a_leave_that_was_held_back_takes_no_later_entry_away() {
     let world = World::pool();
     let node = &world.nodes[0];
     let held = world.run(world.manager().lock("r").ttl(60 * SECOND)).unwrap();
-    let order = Arc::<Mutex<Vec<usize>>>::default();
     node.add_rule(slow(2 * SECOND).on(Operation::Queue));
-    for number in 0..2 {
-        let manager = world.builder().node_timeout(150 * MS).build().unwrap();
-        let (request, order) =
-            (manager.lock("r").timeout(60 * SECOND).into_future(), Arc::clone(&order));
-        world.sim.spawn(Box::pin(async move {
-            let guard = request.await.unwrap();
-            order.lock().unwrap().push(number);
-            std::mem::forget((guard, manager));
-        }));
+    let managers = [(); 2].map(|()| world.builder().node_timeout(150 * MS).build().unwrap());
+    let waiters = managers.each_ref().map(|manager| {
+        let request = manager.lock("r").timeout(60 * SECOND);
+        let waiter = spawned(&world.sim, request.into_future());
         world.advance(100 * MS);
         node.clear_rules();
         world.advance(3 * SECOND);
-    }
+        waiter
+    });
     world.run(held.release()).unwrap();
     world.advance(SECOND);
-    assert_eq!(*order.lock().unwrap(), [0]);
+    assert_eq!(waiters.map(|waiter| waiter.lock().unwrap().is_some()), [true, false]);
 }
 
 /// Another task of the process wants "a" and "b". It goes on with the ticket of "b", and waits at the gate of "a".

@@ -187,8 +187,7 @@ fn w1_a_task_behind_a_release_does_not_wait_for_a_node_that_hangs() {
 /// The holder has a quorum without the gate. The gate says that the lock is free, and the others refuse the waiter.
 #[test]
 fn w1_a_misled_waiter_looks_again_before_its_next_refresh() {
-    let (scene, [holder, waiter]) = Scene::new(3).and_processes();
-    let guard = scene.run(holder.lock("r").ttl(60 * SECOND)).unwrap();
+    let (scene, guard, [_, waiter]) = Scene::new(3).held();
     let held = waiter.hold_once("r", MS);
     scene.advance(5 * MS);
     scene.nodes[scene.gate("r")].expire("r");

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use quorate_core::backend::{Call, NotSent, Operation as Asked};
-use quorate_core::{BackendError, LockBackend, LockGuard, LockManager, LockRequest, Runtime};
+use quorate_core::{
+    BackendError, LockGuard, LockManager, LockManagerBuilder, LockRequest, Runtime,
+};
 use quorate_memory::{MemoryNode, Observed, Operation, Sim, SimClient};
 
 use crate::backends::{Begins, asked, begin};
@@ -75,21 +77,45 @@ impl Scene {
         self.process_on(|node| node)
     }
 
+    /// The same, with settings.
+    pub(crate) fn process_with(
+        &self,
+        set: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> Process {
+        self.process_of(|node| node, set)
+    }
+
     /// The same, with some processes.
     pub(crate) fn and_processes<const N: usize>(self) -> (Self, [Process; N]) {
         let processes = [(); N].map(|()| self.process());
         (self, processes)
     }
 
+    /// The same, of which the first one holds the lock "r" for a minute.
+    pub(crate) fn held<const N: usize>(self) -> (Self, LockGuard, [Process; N]) {
+        let (scene, processes) = self.and_processes();
+        let guard = scene.run(processes[0].lock("r").ttl(60 * SECOND)).unwrap();
+        (scene, guard, processes)
+    }
+
     /// A process, as its backends were built.
     pub(crate) fn process_on(&self, built: impl Fn(MemoryNode) -> MemoryNode) -> Process {
+        self.process_of(built, |builder| builder)
+    }
+
+    fn process_of(
+        &self,
+        built: impl Fn(MemoryNode) -> MemoryNode,
+        set: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> Process {
         let client = self.sim.client(0);
         let odd = |node: &MemoryNode| {
             let quirk = self.quirk.clone();
             let node = built(node.seen_by(&client));
             Begins::new(&node, move |node, call, runtime| quirk.begin(node, call, runtime))
         };
-        Process::new(self.nodes.iter().map(odd), &client)
+        let builder = LockManager::builder(self.nodes.iter().map(odd)).runtime(client.clone());
+        Process { client, locks: set(builder).build().unwrap() }
     }
 
     /// The node that keeps the wait queue of `name`, while a process waits for it.
@@ -97,6 +123,11 @@ impl Scene {
         let waiters = format!("{name}:quorate:waiters");
         let gates = self.nodes.iter().position(|node| node.get(&waiters).is_some());
         gates.expect("a process waits")
+    }
+
+    /// How many keys of wait queues the nodes keep.
+    pub(crate) fn queued(&self) -> usize {
+        self.keys().iter().filter(|key| key.contains(":quorate:")).count()
     }
 
     pub(crate) fn sent(&self) -> Vec<Sent> {
@@ -146,11 +177,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn new<I: IntoIterator<Item: LockBackend>>(nodes: I, client: &SimClient) -> Self {
-        let locks = LockManager::builder(nodes).runtime(client.clone()).build().unwrap();
-        Self { client: client.clone(), locks }
-    }
-
     /// A request that waits for as long as a test takes.
     pub(crate) fn lock(&self, name: &str) -> LockRequest {
         self.locks.lock(name).timeout(600 * SECOND)
