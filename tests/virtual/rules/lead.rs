@@ -13,9 +13,9 @@ use quorate_core::runtime::BoxFuture;
 use quorate_core::{Lease, LockError, LockManager};
 use quorate_memory::{Effect, Fault, MemoryNode, Operation, Rule};
 
-use crate::telling::{of, told};
+use crate::telling::{Told, of, told};
 use crate::waiting::processes::{Process, REFRESH, ROUND_TRIP, Scene};
-use crate::world::{Client, HOUR, MS, SECOND, World, failing};
+use crate::world::{Client, HOUR, MS, SECOND, World, failing, spawned};
 
 mod terms;
 
@@ -36,44 +36,33 @@ fn fail_for_20_s(scene: &Scene, fault: Fault) {
 /// Rule E4.
 #[test]
 fn e1_two_bodies_never_run_at_once_however_a_term_ends() {
-    type End = fn(&Scene, &Process, &Terms);
+    type End = fn(&Scene, &Process);
     // The release and its push, a look since the lock was renewed, an acquire.
     let release = 3 * ROUND_TRIP;
     // How the term of the leader ends, and how long it takes until the other one leads at most.
     let ends: [(&str, End, Duration); 6] = [
-        (
-            "its process is stopped",
-            |scene, leader, terms| {
-                leader.client.pause(30 * SECOND);
-                terms.end(0, &scene.sim);
-            },
-            TTL + SECOND,
-        ),
-        (
-            "its process is killed",
-            |scene, leader, terms| {
-                leader.client.kill();
-                terms.end(0, &scene.sim);
-            },
-            TTL + SECOND,
-        ),
-        ("it is cut off", |scene, leader, _| cut_off(scene, leader), TTL + SECOND),
+        ("its process is stopped", |_, leader| leader.client.pause(30 * SECOND), TTL + SECOND),
+        ("its process is killed", |_, leader| leader.client.kill(), TTL + SECOND),
+        ("it is cut off", cut_off, TTL + SECOND),
         (
             "its manager is closed",
-            |_, leader, _| {
+            |_, leader| {
                 let locks = leader.locks.clone();
                 leader.spawn(async move { assert!(locks.close(SECOND).await.is_clean()) });
             },
             release,
         ),
         // Both learn of it, and both wait for the nodes.
-        ("all nodes hang", |scene, _, _| fail_for_20_s(scene, Fault::Hung), 36 * SECOND),
-        ("all nodes lose their data", |scene, _, _| fail_for_20_s(scene, Fault::Dead), 36 * SECOND),
+        ("all nodes hang", |scene, _| fail_for_20_s(scene, Fault::Hung), 36 * SECOND),
+        ("all nodes lose their data", |scene, _| fail_for_20_s(scene, Fault::Dead), 36 * SECOND),
     ];
     for (name, end, most) in ends {
         let (scene, terms, [first, second]) = two_candidates();
         let at = scene.sim.elapsed();
-        end(&scene, &first, &terms);
+        end(&scene, &first);
+        if name.starts_with("its process") {
+            terms.end(0, &scene.sim);
+        }
         scene.advance(60 * SECOND);
         let after = terms.all()[1];
         let waited = after.from - at;
@@ -125,23 +114,20 @@ fn e2_no_state_survives_a_term() {
     let told = told(|| {
         let (scene, leases) = (Scene::new(3), Arc::<Mutex<Vec<Lease>>>::default());
         let (process, seen) = (scene.process(), Arc::clone(&leases));
-        process.spawn({
-            let request = process.locks.lock("r").fenced();
-            async move {
-                let led = request.lead(async |lease| {
-                    seen.lock().unwrap().push(lease);
-                    pending::<()>().await
-                });
-                let _ = led.await;
-            }
+        let request = process.locks.lock("r").fenced();
+        process.spawn(async move {
+            let led = request.lead(async |lease| {
+                seen.lock().unwrap().push(lease);
+                pending::<()>().await
+            });
+            drop(led.await);
         });
         for terms in 1..=3 {
             scene.advance(SECOND);
             let leases = leases.lock().unwrap().clone();
             assert_eq!(leases.len(), terms);
-            let valid: Vec<bool> = leases.iter().map(Lease::is_valid).collect();
-            assert_eq!(valid.iter().filter(|is_valid| **is_valid).count(), 1);
-            assert!(valid[terms - 1] && leases.is_sorted_by_key(Lease::fencing_token));
+            assert_eq!(leases.iter().position(Lease::is_valid), Some(terms - 1));
+            assert!(leases.is_sorted_by_key(Lease::fencing_token));
             scene.inject(.., Fault::Dead);
             scene.advance(60 * SECOND);
             scene.heal();
@@ -154,11 +140,10 @@ fn e2_no_state_survives_a_term() {
 }
 
 /// The pauses of the events, in order.
-fn pauses(told: &[crate::telling::Told]) -> Vec<Duration> {
-    let pause = |told: &crate::telling::Told| {
-        let seconds = told.field("pause").trim_end_matches("ms").trim_end_matches('s').to_owned();
-        let is_short = told.field("pause").ends_with("ms");
-        Duration::from_secs_f64(seconds.parse::<f64>().unwrap() / if is_short { 1e3 } else { 1.0 })
+fn pauses(told: &[Told]) -> Vec<Duration> {
+    let pause = |told: &Told| {
+        let number = told.field("pause").trim_end_matches(['m', 's']).parse::<f64>().unwrap();
+        SECOND.mul_f64(number / if told.field("pause").ends_with("ms") { 1e3 } else { 1.0 })
     };
     of("not leading", told).iter().map(pause).collect()
 }
@@ -233,25 +218,22 @@ fn e3_after_the_first_term_every_error_is_retried_with_a_pause_and_an_event() {
 #[test]
 fn e5_a_body_that_returns_resigns() {
     let (scene, [first, second]) = Scene::new(3).and_processes();
-    let (ends, begins) = (Arc::<Mutex<Duration>>::default(), Arc::<Mutex<Duration>>::default());
-    let (sim, end, locks) = (scene.sim.clone(), Arc::clone(&ends), first.locks.clone());
-    first.spawn(async move {
-        let (clock, ended) = (sim.clone(), Arc::clone(&end));
+    let (sim, locks) = (scene.sim.clone(), first.locks.clone());
+    let first = spawned(&first.client, async move {
         let led = locks.lead("r", async |_| {
-            clock.sleep(60 * SECOND).await;
-            *ended.lock().unwrap() = clock.elapsed();
-            7
+            sim.sleep(60 * SECOND).await;
+            sim.elapsed()
         });
-        assert_eq!(led.await.unwrap(), Some(7));
-        assert!(sim.elapsed() - *end.lock().unwrap() <= ROUND_TRIP, "the value is not delayed");
+        let ended = led.await.unwrap().unwrap();
+        assert!(sim.elapsed() - ended <= ROUND_TRIP, "the value is not delayed");
+        ended
     });
-    let (sim, begin, locks) = (scene.sim.clone(), Arc::clone(&begins), second.locks.clone());
-    second.spawn(async move {
-        let led = locks.lead("r", async |_| *begin.lock().unwrap() = sim.elapsed());
-        led.await.unwrap();
-    });
+    let (sim, locks) = (scene.sim.clone(), second.locks.clone());
+    let led = async move { locks.lead("r", async |_| sim.elapsed()).await.unwrap() };
+    let second = spawned(&second.client, led);
     scene.advance(70 * SECOND);
-    let waited = *begins.lock().unwrap() - *ends.lock().unwrap();
+    let (ended, begun) = (*first.lock().unwrap(), second.lock().unwrap().flatten());
+    let waited = begun.unwrap() - ended.unwrap();
     assert!(waited <= 3 * ROUND_TRIP, "{waited:?}");
     assert!(scene.keys().is_empty(), "{:?}", scene.keys());
 }
@@ -363,14 +345,8 @@ fn a_service_that_leads_in_a_method_can_be_spawned() {
 fn e6_the_times_of_a_leader_are_those_of_its_lease() {
     let ttl = 15 * SECOND;
     let (scene, terms) = (Scene::new(3), Terms::default());
-    let process = || {
-        let client = scene.sim.client(0);
-        let nodes = scene.nodes.iter().map(|node| node.seen_by(&client));
-        let builder = LockManager::builder(nodes).runtime(client.clone());
-        let locks = builder.ttl(ttl).renew_interval(2 * SECOND).build().unwrap();
-        Process { client, locks }
-    };
-    let [first, second] = [process(), process()];
+    let process = |()| scene.process_with(|it| it.ttl(ttl).renew_interval(2 * SECOND));
+    let [first, second] = [(); 2].map(process);
     for process in [&first, &second] {
         terms.lead(&scene, process, process.locks.lock("r").fenced());
         scene.advance(SECOND);
