@@ -12,34 +12,16 @@ use crate::support::{
 /// The safety margin of this ttl is 500 ms: so late may a busy machine kill the command.
 const TTL: &str = "5s";
 
-/// A command of one kind: its options, and a script. All scripts append to `file` while they run.
+/// A command of one kind: its options, and a script in which `WRITES` appends to `file` while it runs.
 const KINDS: &[(&str, &str, &str)] = &[
-    (
-        "a grandchild ignores TERM, and the command obeys it",
-        "",
-        "(trap '' TERM; while [ -e here ]; do echo first >> file; sleep 0.1; done) & wait",
-    ),
-    (
-        "the command ignores TERM",
-        "",
-        "trap '' TERM; while [ -e here ]; do echo first >> file; sleep 0.1; done",
-    ),
-    (
-        "the command is stopped, ignores TERM, and goes on with its grandchild when it can",
-        "",
-        "trap '' TERM; kill -STOP $$; while [ -e here ]; do echo first >> file; sleep 0.1; done",
-    ),
-    (
-        "a pipeline that never reads a signal",
-        " --fenced",
-        "trap '' TERM INT HUP; (while [ -e here ]; do echo first; sleep 0.1; done) | cat >> file",
-    ),
-    (
-        "once per period",
-        " --once-per 1month",
-        "trap '' TERM; while [ -e here ]; do echo first >> file; sleep 0.1; done",
-    ),
+    ("its grandchild ignores TERM, and it obeys", "", "(trap '' TERM; WRITES >> file) & wait"),
+    ("it ignores TERM", "", "trap '' TERM; WRITES >> file"),
+    ("it is stopped, and ignores TERM", "", "trap '' TERM; kill -STOP $$; WRITES >> file"),
+    ("it is a pipeline", " --fenced", "trap '' TERM INT HUP; (WRITES) | cat >> file"),
+    ("once per period", " --once-per 1month", "trap '' TERM; WRITES >> file"),
 ];
+
+const WRITES: &str = "while [ -e here ]; do echo first; sleep 0.1; done";
 
 /// A command under a lock, and a process that waits for that lock.
 struct Pair {
@@ -54,6 +36,7 @@ struct Pair {
 impl Pair {
     fn start(number: usize, nodes: &Nodes) -> Self {
         let (dir, (kind, options, script)) = (Dir::new(), KINDS[number % KINDS.len()]);
+        let script = script.replace("WRITES", WRITES);
         let script = format!("echo $$ > group; echo $QUORATE_LOCK > name; {script}");
         let words = format!("--ttl {TTL} --kill-after 1s{options} lock-{number}");
         let (first, name) = begin(&dir, &nodes.addresses(), &words, &script, "name");
