@@ -9,7 +9,6 @@ use quorate::{LockManager, Period};
 use quorate_tests::wait::{LONG_TTL, NODE_TIMEOUT};
 use quorate_tests::{Nodes, RedisServer};
 use rustix::process::Signal;
-use serde_json::Value;
 
 use crate::support::{
     Dir, Done, LONG_PERIOD, Started, ask, begin, hold, quorate, run_until, take, with_quorum,
@@ -140,9 +139,8 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
     let (nodes, dir) = (&Nodes::start(3), &Dir::new());
     let run = |words: &[&str]| run(dir, &nodes.addresses(), words);
     let job = |options: &[&str]| {
-        let words =
-            ["run", "--label", "web-3", "--once-per", LONG_PERIOD, "job", "-c", "echo >> runs"];
-        run(&[&words[..], options].concat())
+        let options = [&["--label", "web-3", "--once-per", LONG_PERIOD], options].concat();
+        run(&[&["run"], &*options, &["job", "-c", "echo >> runs"]].concat())
     };
     let count = || dir.read("runs").lines().count();
     let inspect = |words: &[&str], code| {
@@ -154,7 +152,7 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
     let find = |words: &[&str], text: &str, code| {
         let found = run_until(|done| done.out.contains(text), || run(words));
         assert!(found.code() == Some(code) || !found.is_answered(), "{found:?}");
-        found.out
+        found
     };
     let period = ["--once-per", LONG_PERIOD];
     assert!(inspect(&period, 1).contains(": free on "));
@@ -166,13 +164,12 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
     let seen = inspect(&period, 0);
     assert!(seen.contains(held), "{seen}");
     find(&["inspect", "job"], held, 1);
-    let skipped = job(&["-v"]);
-    assert!(skipped.err.contains("skipped: job@"), "{skipped:?}");
-    assert!(skipped.err.contains(": held by \"db-1\" on "), "{skipped:?}");
+    let skipped = job(&["-v"]).err;
+    assert!(skipped.contains("skipped: job@") && skipped.contains(held), "{skipped}");
     let again = job(&["--again"]);
     assert!(again.code() == Some(75) && again.err.contains("held by \"db-1\""), "{again:?}");
     // What runs is named, and left alone: a name that is free is not all.
-    let left = find(&["free", "--now", "--yes", "job"], held, 75);
+    let left = find(&["free", "--now", "--yes", "job"], held, 75).out;
     assert!(left.contains("\njob: nothing was done. Free what runs by its name: job@"), "{left}");
     assert!(running.is_running());
     running.signal(Signal::TERM);
@@ -182,42 +179,32 @@ fn once_per_a_mark_reads_done_and_can_be_freed() {
     job(&[]).assert_silent();
     job(&[]).assert_silent();
     assert_eq!(count(), 1);
-    let [one, other] = [inspect(&period, 0), find(&["inspect", "job"], ": done until ", 1)];
-    let (name, rest) = one.split_once(": done until ").expect("a mark");
-    assert!(other.lines().nth(1).unwrap().starts_with(&format!("{name}: done until ")), "{other}");
-    let (until, ran) = rest.split_once(", ran ").unwrap();
+    let [one, other] = [inspect(&period, 0), find(&["inspect", "job"], ": done until ", 1).out];
+    let told = find(&["inspect", "job", "--json"], "\"done\"", 1).json();
+    let text = |field: &str| told["locks"][1][field].as_str().unwrap();
+    let (name, until, began) = (text("name"), text("until"), text("began"));
+    assert_eq!(text("state"), "done");
     // The end of the period, not that of the mark.
     let month = name.strip_prefix("job@").and_then(|month| month.strip_suffix('Z')).unwrap();
     let next = format!("{month}-01 +1 month");
     let ends = Command::new("date").args(["-u", "-d", &next, "+%FT%TZ"]).output().unwrap();
     assert_eq!(until, String::from_utf8(ends.stdout).unwrap().trim_end());
-    // It has one end, that of the period, and says when the command ran.
-    assert!(!one.contains(" left"), "{one}");
-    let (time, ran) = ran.split_once(" from ").expect("when it ran");
-    let (began, by) = ran.split_once(", by ").expect("by whom");
+    // It has one end, that of the period, and says when the command ran, and by whom.
+    let done = &format!("{name}: done until {until}, ran ");
+    assert!(other.lines().nth(1).unwrap().starts_with(done) && !one.contains(" left"), "{other}");
+    let ran = one.strip_prefix(done).expect("a mark");
+    let (time, by) = ran.split_once(&format!(" from {began}, by ")).expect("when it ran");
     assert!(by.starts_with("\"web-3\" on "), "{one}");
     let seconds = |time: &str| {
         humantime::parse_rfc3339(time).unwrap().duration_since(UNIX_EPOCH).unwrap().as_secs()
     };
-    let took = humantime::parse_duration(time).unwrap().as_secs();
-    let ended = seconds(began) + took;
+    let ended = seconds(began) + humantime::parse_duration(time).unwrap().as_secs();
     let seen = [begun, seconds(began), ended, UNIX_EPOCH.elapsed().unwrap().as_secs()];
     assert!(seen.is_sorted(), "{one}: {seen:?}");
-    let told: Value =
-        serde_json::from_str(&find(&["inspect", "job", "--json"], "\"done\"", 1)).unwrap();
-    assert_eq!(
-        (&told["locks"][1]["name"], &told["locks"][1]["state"]),
-        (&name.into(), &"done".into())
-    );
-    let mark = &told["locks"][1];
-    assert_eq!(mark["began"], began);
-    assert!(seconds(mark["ended"].as_str().unwrap()).abs_diff(ended) <= 1, "{mark}: {one}");
-    assert_eq!(mark["until"], until);
-    let skipped = job(&["-v"]);
-    assert!(
-        skipped.err.contains(&format!("skipped: {name}: done by \"web-3\" on ")),
-        "{skipped:?}"
-    );
+    assert!(seconds(text("ended")).abs_diff(ended) <= 1, "{told}: {one}");
+    let skipped = job(&["-v"]).err;
+    let expected = format!("skipped: {name}: done by \"web-3\" on ");
+    assert!(skipped.contains(&expected), "{skipped}");
 
     assert_eq!((job(&["--again"]).code(), count()), (Some(0), 2));
     assert!(inspect(&period, 0).contains("done until "), "it is marked again");
