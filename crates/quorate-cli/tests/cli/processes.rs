@@ -130,19 +130,6 @@ fn x2_in_a_pid_namespace_the_command_ends_with_the_lock() {
     }
 }
 
-/// The command ends, and leaves work behind that does not stop when it is asked to.
-#[test]
-fn x2_what_is_left_in_other_groups_ends_before_the_release() {
-    let (nodes, dir) = (&Nodes::start(3), &Dir::new());
-    let script = format!(
-        "timeout 3600 {STUBBORN} & until [ -e work ] || [ ! -e here ]; do sleep 0.02; done; exit 3"
-    );
-    let (mut first, work) = begin(dir, nodes, &("lock", script), "");
-    assert_eq!(first.done().code(), Some(3));
-    assert!(!is_alive(work));
-    run(dir, &nodes.addresses(), &["run", "--no-wait", "lock", "--", "true"]).assert_silent();
-}
-
 #[test]
 fn x1_nothing_runs_after_the_lease_in_other_groups() {
     let (nodes, kinds) = (&Nodes::start(3), &scripts(STUBBORN)[..3]);
@@ -170,9 +157,10 @@ fn x2_a_session_of_its_own_stays() {
     let _ = kill_process(work, Signal::KILL);
 }
 
-/// Its first thread has ended, so `/proc` shows a `Z`.
+/// The command ends, and leaves work behind that does not stop when it is asked to, or whose first thread has ended, so
+/// that `/proc` shows a `Z`.
 #[test]
-fn x2_what_is_left_without_its_first_thread_ends_before_the_release() {
+fn x2_what_is_left_in_other_groups_or_without_its_first_thread_ends_before_the_release() {
     const SOURCE: &str = r#"
         #include <pthread.h>
         #include <stdio.h>
@@ -201,12 +189,14 @@ fn x2_what_is_left_without_its_first_thread_ends_before_the_release() {
     build.args(["-pthread", "-o", "threads", "work.c"]).current_dir(dir.path());
     assert!(build.status().unwrap().success());
     let waits = "until [ -e work ] || [ ! -e here ]; do sleep 0.02; done; exit 3";
-    for ignores in ["", "trap '' TERM; "] {
-        let script = format!("({ignores}exec ./threads) & {waits}");
+    let stubborn = &format!("timeout 3600 {STUBBORN}");
+    for left in [stubborn, "(exec ./threads)", "(trap '' TERM; exec ./threads)"] {
+        let script = format!("{left} & {waits}");
         let (mut started, work) = begin(dir, nodes, &("lock", script), "");
         assert_eq!(started.done().code(), Some(3));
-        assert!(!is_alive(work), "{ignores}");
+        assert!(!is_alive(work), "{left}");
         fs::remove_file(dir.file("work")).unwrap();
+        run(dir, &nodes.addresses(), &["run", "--no-wait", "lock", "--", "true"]).assert_silent();
     }
 }
 
