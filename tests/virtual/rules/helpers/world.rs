@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Either, abortable, select};
-use quorate_core::backend::{Call, Capabilities, Claim, Drift, Operation, Ttl};
+use quorate_core::backend::{Call, Capabilities, Claim, Drift, NotSent, Operation, Ttl};
 use quorate_core::error::QuorumFailure;
 use quorate_core::resource::{Key, Resource, Token};
 use quorate_core::runtime::{BoxFuture, EntropyError};
@@ -147,6 +147,22 @@ impl World {
             })
         };
         self.nodes.iter().map(spy).collect()
+    }
+
+    /// The nodes, at which calls begin so, by the place of the node.
+    pub(crate) fn begins<B>(&self, begins: B) -> Vec<Begins>
+    where
+        B: Fn(usize, &MemoryNode, Call, &dyn Runtime) -> Result<(), NotSent>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let begins = Arc::new(begins);
+        let begins = |(at, node)| {
+            let begins = Arc::clone(&begins);
+            Begins::new(node, move |node, call, runtime| begins(at, node, call, runtime))
+        };
+        self.nodes.iter().enumerate().map(begins).collect()
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {

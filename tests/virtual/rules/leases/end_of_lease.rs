@@ -12,7 +12,7 @@ use quorate_core::{
 };
 use quorate_memory::{Fault, MemoryNode};
 
-use crate::backends::{Begins, answer_of};
+use crate::backends::answer_of;
 use crate::world::{Client, HOUR, MS, SECOND, World, failing};
 
 /// Other tasks of its holder hear of the end at once, though no node answers.
@@ -50,20 +50,16 @@ fn a_lease_that_its_guard_ends_is_over_for_those_who_wait_for_its_end() {
 #[test]
 fn all_leases_end_with_the_answer_that_shows_nodes_without_a_vote() {
     let (world, are_one) = (World::in_order(3), Arc::new(AtomicBool::new(false)));
-    let nodes = (1..).zip(&world.nodes).map(|(number, node)| {
-        let are_one = Arc::clone(&are_one);
-        Begins::new(node, move |node, call, runtime| {
-            let number = if are_one.load(Ordering::SeqCst) { 1 } else { number };
-            let id = format!("{number}").into();
-            let (group, list, gone) = ("g".into(), Vec::new(), Vec::new());
-            let said = Membership { group, id, list, gone, stored: None, is_new_list: false };
-            call.note_membership(&Arc::new(said));
-            let answer = answer_of(node, &call, runtime);
-            call.answer(answer);
-            Ok(())
-        })
-    });
-    let manager = world.over(nodes);
+    let become_one = Arc::clone(&are_one);
+    let manager = world.over(world.begins(move |at, node, call, runtime| {
+        let id = if become_one.load(Ordering::SeqCst) { 0 } else { at }.to_string().into();
+        let (group, list, gone) = ("g".into(), Vec::new(), Vec::new());
+        let said = Membership { group, id, list, gone, stored: None, is_new_list: false };
+        call.note_membership(&Arc::new(said));
+        let answer = answer_of(node, &call, runtime);
+        call.answer(answer);
+        Ok(())
+    }));
     let lock = |name| world.run(manager.lock(name)).unwrap();
     let (extended, other) = (lock("x"), lock("y"));
     are_one.store(true, Ordering::SeqCst);

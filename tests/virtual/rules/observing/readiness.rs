@@ -7,7 +7,7 @@ use quorate_core::backend::Claim;
 use quorate_core::{BackendError, BackendErrorKind, LockManager, operators::Readiness};
 use quorate_memory::Fault;
 
-use crate::backends::{Begins, begin};
+use crate::backends::begin;
 use crate::telling::told;
 use crate::world::{HOUR, MS, SECOND, World, failing};
 
@@ -64,18 +64,15 @@ fn a_node_answers_lately_by_its_latest_call() {
 #[test]
 fn a_node_that_answers_others_answers_however_long_one_call_waits() {
     let world = World::complete(3);
-    let nodes = world.nodes.iter().map(|node| {
-        let kept = Mutex::new(Vec::new());
-        Begins::new(node, move |node, call, runtime| {
-            let hangs = |claim: &Claim| claim.keys()[0].as_bytes() == b"hangs";
-            match node.name() == "memory-2" && call.claim().is_some_and(hangs) {
-                true => kept.lock().unwrap().push(call),
-                false => return begin(node, call, runtime),
-            }
-            Ok(())
-        })
-    });
-    let manager = world.over(nodes.collect::<Vec<_>>());
+    let kept = Mutex::new(Vec::new());
+    let manager = world.over(world.begins(move |at, node, call, runtime| {
+        let hangs = |claim: &Claim| claim.keys()[0].as_bytes() == b"hangs";
+        if at != 1 || !call.claim().is_some_and(hangs) {
+            return begin(node, call, runtime);
+        }
+        kept.lock().unwrap().push(call);
+        Ok(())
+    }));
     lock(&world, &manager);
     let _held = world.run(manager.lock("hangs").ttl(HOUR)).unwrap();
     for _ in 0..10 {
@@ -99,22 +96,18 @@ fn a_manager_that_is_idle_after_an_outage_is_ready() {
     for (outages, is_sent) in [(1, false), (3, false), (3, true)] {
         let world = World::complete(3);
         let is_away = Arc::<AtomicBool>::default();
-        let nodes = world.nodes.iter().map(|node| {
-            let is_away = Arc::clone(&is_away);
-            let is_second = node.name() == "memory-2";
-            Begins::new(node, move |node, call, runtime| {
-                if !(is_second && is_away.load(Ordering::Relaxed)) {
-                    return begin(node, call, runtime);
-                }
-                let error = BackendError::new(BackendErrorKind::Connection, "away");
-                if is_sent {
-                    call.answer(Err(error));
-                    return Ok(());
-                }
-                Err(call.not_sent(error))
-            })
-        });
-        let manager = world.over(nodes.collect::<Vec<_>>());
+        let is_gone = Arc::clone(&is_away);
+        let manager = world.over(world.begins(move |at, node, call, runtime| {
+            if at != 1 || !is_gone.load(Ordering::Relaxed) {
+                return begin(node, call, runtime);
+            }
+            let error = BackendError::new(BackendErrorKind::Connection, "away");
+            if is_sent {
+                call.answer(Err(error));
+                return Ok(());
+            }
+            Err(call.not_sent(error))
+        }));
         for _ in 0..outages {
             is_away.store(true, Ordering::Relaxed);
             lock(&world, &manager);

@@ -7,7 +7,7 @@ use quorate_core::backend::{Call, CallResult, Capabilities, NotSent, Operation};
 use quorate_core::{ExtendError, Lease, LockManager, Runtime};
 use quorate_memory::MemoryNode;
 
-use crate::backends::{Begins, Odd, answer_of, begin};
+use crate::backends::{Odd, answer_of, begin};
 use crate::world::{MS, SECOND, World, failure_of};
 
 /// A manager of three nodes, of which the first ones are odd.
@@ -15,15 +15,11 @@ pub(super) fn manager<B>(world: &World, odd: usize, oddly: B) -> LockManager
 where
     B: Fn(&MemoryNode, Call, &dyn Runtime) -> Result<(), NotSent> + Send + Sync + 'static,
 {
-    let oddly = Arc::new(oddly);
-    world.over(world.nodes.iter().enumerate().map(|(place, node)| {
-        let oddly = Arc::clone(&oddly);
-        let begins = Begins::new(node, move |node, call, runtime| match place < odd {
-            true => oddly(node, call, runtime),
-            false => begin(node, call, runtime),
-        });
-        begins.named("").able(Capabilities::ORDERED)
-    }))
+    let nodes = world.begins(move |at, node, call, runtime| match at < odd {
+        true => oddly(node, call, runtime),
+        false => begin(node, call, runtime),
+    });
+    world.over(nodes.into_iter().map(|node| node.named("").able(Capabilities::ORDERED)))
 }
 
 /// Locks, extends and releases, also by a drop and by a lost round.

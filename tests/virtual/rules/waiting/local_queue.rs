@@ -1,41 +1,40 @@
 //! The local queue: the tasks of one manager that want the same key, and what their waits return.
 
 use std::future::IntoFuture;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use quorate_core::backend::Operation as Asked;
-use quorate_core::{BackendError, BackendErrorKind, LockError, Runtime};
+use quorate_core::{BackendError, BackendErrorKind, LockError};
 use quorate_memory::Fault;
 
-use crate::backends::{Begins, begin};
-use crate::world::{MS, SECOND, World};
+use crate::backends::begin;
+use crate::world::{MS, SECOND, World, spawned};
 
 #[test]
 fn tasks_of_one_manager_have_the_lock_in_the_order_in_which_they_came() {
     for (world, manager) in World::kinds(5).map(World::and_manager) {
         let held = world.lock(&manager);
-        let served: Arc<Mutex<Vec<u32>>> = Arc::default();
-        for number in 0..20 {
-            let (request, served, sim) =
-                (manager.lock("r"), Arc::clone(&served), world.sim.clone());
-            world.sim.spawn(Box::pin(async move {
-                let guard = request.await.unwrap();
-                served.lock().unwrap().push(number);
+        let tasks = [(); 20].map(|()| {
+            let (request, sim) = (manager.lock("r"), world.sim.clone());
+            let task = spawned(&world.sim, async move {
+                let (guard, from) = (request.await.unwrap(), sim.elapsed());
                 sim.sleep(10 * MS).await;
                 guard.release().await.unwrap();
-            }));
+                from
+            });
             world.catch_up();
-        }
+            task
+        });
         let before = world.log.operations().len();
         world.advance(SECOND);
         assert_eq!(world.log.operations().len(), before, "a task behind a guard sends nothing");
         world.run(held.release()).unwrap();
         world.advance(SECOND);
-        assert_eq!(*served.lock().unwrap(), (0..20).collect::<Vec<_>>());
+        assert!(tasks.map(|task| task.lock().unwrap().expect("it was served")).is_sorted());
         assert_eq!(world.keys_left(), 0);
     }
 }
@@ -84,10 +83,8 @@ fn a_request_for_several_keys_has_its_turn_when_it_is_first_for_each() {
 
 fn assert_local(error: &LockError) {
     assert!(error.is_held() && error.failure().unwrap().is_local(), "{error}");
-    assert!(
-        error.to_string().ends_with(": held by another guard or waiter of this manager"),
-        "{error}"
-    );
+    let why = ": held by another guard or waiter of this manager";
+    assert!(error.to_string().ends_with(why), "{error}");
 }
 
 /// Rule A4.
@@ -224,27 +221,24 @@ fn the_next_task_acquires_once_the_gate_has_answered_the_release() {
 fn the_next_task_does_not_wait_for_a_gate_that_is_sent_no_release() {
     for is_acquired in [true, false] {
         let world = World::complete(5);
-        let gate = Arc::new(AtomicUsize::new(usize::MAX));
-        let is_full = Arc::<AtomicBool>::default();
-        let nodes = world.nodes.iter().enumerate().map(|(at, node)| {
-            let (gate, is_full) = (Arc::clone(&gate), Arc::clone(&is_full));
-            Begins::new(node, move |node, call, runtime| {
-                let has_no_room = match call.operation() {
-                    Asked::Release(_, options) if options.asks.is_some() => {
-                        gate.store(at, Ordering::Relaxed);
-                        is_acquired
-                    }
-                    Asked::Acquire(..) => !is_acquired && gate.load(Ordering::Relaxed) == at,
-                    _ => false,
-                };
-                if has_no_room && is_full.load(Ordering::Relaxed) {
-                    let full = BackendError::new(BackendErrorKind::Other, "full");
-                    return Err(call.not_sent(full));
+        let (gate, is_full) =
+            (Arc::new(AtomicUsize::new(usize::MAX)), Arc::<AtomicBool>::default());
+        let (asked, has_filled) = (Arc::clone(&gate), Arc::clone(&is_full));
+        let manager = world.over(world.begins(move |at, node, call, runtime| {
+            let has_no_room = match call.operation() {
+                Asked::Release(_, options) if options.asks.is_some() => {
+                    asked.store(at, Ordering::Relaxed);
+                    is_acquired
                 }
-                begin(node, call, runtime)
-            })
-        });
-        let manager = world.over(nodes.collect::<Vec<_>>());
+                Asked::Acquire(..) => !is_acquired && asked.load(Ordering::Relaxed) == at,
+                _ => false,
+            };
+            if has_no_room && has_filled.load(Ordering::Relaxed) {
+                let full = BackendError::new(BackendErrorKind::Other, "full");
+                return Err(call.not_sent(full));
+            }
+            begin(node, call, runtime)
+        }));
         for is_known in [false, true] {
             is_full.store(is_known, Ordering::Relaxed);
             let held = world.lock(&manager);
@@ -273,16 +267,13 @@ fn a_process_alone_seldom_asks_the_gate() {
     {
         let world = World::complete(3);
         let asked = Arc::<AtomicUsize>::default();
-        let spies = world.nodes.iter().map(|node| {
-            let asked = Arc::clone(&asked);
-            Begins::new(node, move |node, call, runtime| {
-                if let Asked::Release(_, options) = call.operation() {
-                    asked.fetch_add(options.asks.is_some().into(), Ordering::Relaxed);
-                }
-                begin(node, call, runtime)
-            })
-        });
-        let manager = world.over(spies.collect::<Vec<_>>());
+        let seen = Arc::clone(&asked);
+        let manager = world.over(world.begins(move |_, node, call, runtime| {
+            if let Asked::Release(_, options) = call.operation() {
+                seen.fetch_add(options.asks.is_some().into(), Ordering::Relaxed);
+            }
+            begin(node, call, runtime)
+        }));
         for round in 0..10 {
             world.run(world.lock(&manager).release()).unwrap();
             world.advance(pause);
