@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join;
 use quorate_core::runtime::BoxFuture;
 use quorate_core::{
@@ -32,21 +33,27 @@ pub(crate) struct Trial {
     pub(crate) record: Option<DetachedLock>,
 }
 
+impl Trial {
+    fn of(future: impl Future<Output: 'static> + Send + 'static) -> Self {
+        Self { future: Box::pin(future.map(drop)), record: None }
+    }
+}
+
 /// Each public future. Where the call itself has to be prepared, that is not part of what is dropped.
 pub(crate) const ALL: [Doing; 24] = [
     row("lock", |it| contended(it, |it| it.lock())),
     row("read", |it| contended(it, |it| it.manager.read("r"))),
     row("lock_any", |it| contended(it, |it| it.manager.lock_any(["r", "s"]))),
-    row("lock now", |it| trial(async move { drop(it.lock().no_wait().await) })),
-    row("with", |it| trial(async move { drop(it.lock().with(async |_| it.work().await).await) })),
+    row("lock now", |it| trial(async move { it.lock().no_wait().await })),
+    row("with", |it| trial(async move { it.lock().with(async |_| it.work().await).await })),
     row("with now", |it| {
-        trial(async move { drop(it.lock().no_wait().with(async |_| it.work().await).await) })
+        trial(async move { it.lock().no_wait().with(async |_| it.work().await).await })
     }),
-    row("with_future", |it| trial(async move { drop(it.lock().with_future(|_| it.work()).await) })),
+    row("with_future", |it| trial(async move { it.lock().with_future(|_| it.work()).await })),
     row("with of a manager", |it| {
-        trial(async move { drop(it.manager.with("r", async |_| it.work().await).await) })
+        trial(async move { it.manager.with("r", async |_| it.work().await).await })
     }),
-    row("lead", |it| trial(async move { drop(it.lock().lead(|_| it.work()).await) })),
+    row("lead", |it| trial(async move { it.lock().lead(|_| it.work()).await })),
     row("once_per", |it| {
         trial(async move {
             let fails = async |_| {
@@ -57,20 +64,18 @@ pub(crate) const ALL: [Doing; 24] = [
             drop(it.manager.once_per("r", period, fails).await);
         })
     }),
-    row("extend", |it| holding(it, |guard, _| async move { drop(guard.extend().await) })),
-    row("extend_to", |it| {
-        holding(it, |guard, _| async move { drop(guard.extend_to(2 * BOUND).await) })
-    }),
-    row("release", |it| holding(it, |guard, _| async move { drop(guard.release().await) })),
-    row("run", |it| holding(it, |guard, it| async move { drop(guard.run(it.work()).await) })),
+    row("extend", |it| holding(it, |guard, _| async move { guard.extend().await })),
+    row("extend_to", |it| holding(it, |guard, _| async move { guard.extend_to(2 * BOUND).await })),
+    row("release", |it| holding(it, |guard, _| async move { guard.release().await })),
+    row("run", |it| holding(it, |guard, it| async move { guard.run(it.work()).await })),
     row("auto_renew", |it| {
         holding(it, |guard, it| async move {
             guard.auto_renew();
             it.work().await;
         })
     }),
-    row("lost", |it| limited(it, |guard| async move { drop(guard.lost().await) })),
-    row("at_risk", |it| limited(it, |guard| async move { drop(guard.at_risk().await) })),
+    row("lost", |it| limited(it, |guard| async move { guard.lost().await })),
+    row("at_risk", |it| limited(it, |guard| async move { guard.at_risk().await })),
     row("adopt", |it| {
         Box::pin(async move {
             let guard = it.held().await;
@@ -78,8 +83,8 @@ pub(crate) const ALL: [Doing; 24] = [
             it.work().await;
             let record = guard.detach().expect("it is held");
             let adopted = record.clone();
-            let future = Box::pin(async move { drop(it.manager.adopt(&adopted).await) });
-            Trial { future, record: Some(record) }
+            let adopts = async move { it.manager.adopt(&adopted).await };
+            Trial { record: Some(record), ..Trial::of(adopts) }
         })
     }),
     row("release of a record", |it| {
@@ -111,11 +116,10 @@ pub(crate) const ALL: [Doing; 24] = [
             forgotten.auto_renew();
             forget(forgotten);
             forget(it.manager.lock("u").await.expect("it is free"));
-            let future = async move {
+            Trial::of(async move {
                 drop(join(waiting, it.manager.close(BOUND)).await);
                 drop(kept);
-            };
-            Trial { future: Box::pin(future), record: None }
+            })
         })
     }),
     last("drain", |it| {
@@ -128,9 +132,8 @@ pub(crate) const ALL: [Doing; 24] = [
                 it.work().await;
                 drop(kept);
             };
-            let drains = async move { drop(manager.drain(BOUND).await) };
-            let future = async { drop(join(join(waiting, holds), drains).await) };
-            Trial { future: Box::pin(future), record: None }
+            let drains = async move { manager.drain(BOUND).await };
+            Trial::of(join(join(waiting, holds), drains))
         })
     }),
 ];
@@ -187,46 +190,38 @@ impl Stage {
     }
 }
 
-fn trial(future: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, Trial> {
-    let future: BoxFuture<'static, ()> = Box::pin(future);
-    Box::pin(ready(Trial { future, record: None }))
+/// What `future` returns is dropped with it.
+fn trial(future: impl Future<Output: 'static> + Send + 'static) -> BoxFuture<'static, Trial> {
+    Box::pin(ready(Trial::of(future)))
 }
 
 /// A request while the rival holds, so that several rounds are lost before one is won.
 fn contended(it: Stage, request: fn(&Stage) -> LockRequest) -> BoxFuture<'static, Trial> {
     Box::pin(async move {
         let other = it.rival.lock(["r", "s"]).await.expect("they are free");
-        let releases = {
-            let work = it.work();
-            async move {
-                work.await;
-                drop(other);
-            }
-        };
-        let locks = request(&it).into_future();
-        let future = Box::pin(async { drop(join(releases, locks).await) });
-        Trial { future, record: None }
+        let releases = it.work().map(|()| drop(other));
+        Trial::of(join(releases, request(&it).into_future()))
     })
 }
 
-fn holding<F: Future<Output = ()> + Send + 'static>(
+fn holding<F: Future<Output: 'static> + Send + 'static>(
     it: Stage,
     body: fn(LockGuard, Stage) -> F,
 ) -> BoxFuture<'static, Trial> {
     Box::pin(async move {
         let guard = it.held().await;
-        Trial { future: Box::pin(body(guard, it)), record: None }
+        Trial::of(body(guard, it))
     })
 }
 
 /// With a lease that ends by itself.
-fn limited<F: Future<Output = ()> + Send + 'static>(
+fn limited<F: Future<Output: 'static> + Send + 'static>(
     it: Stage,
     body: fn(LockGuard) -> F,
 ) -> BoxFuture<'static, Trial> {
     Box::pin(async move {
         let guard = it.lock().hold_limit(8 * it.hold).await.expect("it is free");
-        Trial { future: Box::pin(body(guard)), record: None }
+        Trial::of(body(guard))
     })
 }
 
