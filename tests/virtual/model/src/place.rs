@@ -2,6 +2,7 @@
 
 use quorate_pure::core_source::algorithm::attempt::{CallId, Message, Outcome};
 use quorate_pure::core_source::algorithm::fence::FencingToken;
+use quorate_pure::core_source::algorithm::lease::Ttl;
 
 use crate::scope::{Hints, MOST, Scope};
 
@@ -41,9 +42,7 @@ pub(crate) enum Kind {
 
 impl Request {
     pub(crate) fn of(message: Message) -> Self {
-        let ticks = |ttl: quorate_pure::core_source::algorithm::lease::Ttl| {
-            u8::try_from(ttl.as_duration().as_secs()).unwrap_or(u8::MAX)
-        };
+        let ticks = |ttl: Ttl| u8::try_from(ttl.as_duration().as_secs()).unwrap_or(u8::MAX);
         let (kind, ttl, number) = match message {
             Message::Acquire { ttl } => (Kind::Acquire, ticks(ttl), None),
             Message::Extend { ttl } => (Kind::Extend, ticks(ttl), None),
@@ -184,7 +183,12 @@ impl Place {
                 }
                 self.has_token_of(from)
             }
-            Kind::Extend | Kind::OldExtend => is_ours && self.extend(from, request),
+            Kind::Extend | Kind::OldExtend if is_ours => {
+                self.left = self.left.max(request.ttl);
+                self.sides[from].truth.has_voted |= request.kind == Kind::Extend;
+                true
+            }
+            Kind::Extend | Kind::OldExtend => false,
             Kind::Look => is_ours,
             Kind::Raise => self.raise(from, request.number),
             Kind::Release => self.release(from, request.number),
@@ -202,7 +206,9 @@ impl Place {
     ) -> (Outcome<()>, Wrong) {
         let is_own = |owner: usize| owner != from && owner != FOREIGN;
         let mut wrong = (scope.is_again && self.owner.is_some_and(is_own)).then_some(OWN_KEY);
-        if self.is_quarantined(scope, hint) {
+        // The restart guard keeps the node from granting.
+        let is_guarded = scope.fencing.is_some_and(|fencing| fencing.hints == Hints::Quarantine);
+        if is_guarded && hint < self.lost_at {
             return (Outcome::Failed(()), wrong);
         }
         if self.owner.is_none() {
@@ -222,12 +228,6 @@ impl Place {
         self.owner == Some(from) && !self.is_marked
     }
 
-    fn extend(&mut self, from: usize, request: Request) -> bool {
-        self.left = self.left.max(request.ttl);
-        self.sides[from].truth.has_voted |= request.kind == Kind::Extend;
-        true
-    }
-
     fn raise(&mut self, from: usize, number: u8) -> bool {
         let is_raised = self.has_token_of(from) && self.number <= number;
         if is_raised {
@@ -244,9 +244,14 @@ impl Place {
         truth.has_deleted |= is_ours;
         if is_ours {
             self.number = self.number.max(number);
-            (self.owner, self.left, self.is_marked) = (None, 0, false);
+            self.free();
         }
         is_ours
+    }
+
+    /// The key goes.
+    pub(crate) fn free(&mut self) {
+        (self.owner, self.left, self.is_marked) = (None, 0, false);
     }
 
     fn set_key(&mut self, scope: &Scope, from: usize, stray: Stray) -> Wrong {
@@ -270,11 +275,5 @@ impl Place {
             self.before[from][other] |= *granted && other != from;
         }
         self.granted[from] = true;
-    }
-
-    /// Whether the restart guard keeps the node from granting.
-    fn is_quarantined(&self, scope: &Scope, hint: u8) -> bool {
-        let is_guarded = scope.fencing.is_some_and(|fencing| fencing.hints == Hints::Quarantine);
-        is_guarded && hint < self.lost_at
     }
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use quorate_pure::core_source::algorithm::attempt::Outcome;
 
-use crate::place::{Entry, FOREIGN, Kind, Place, Request, Stray, Truth, Wrong};
+use crate::place::{Entry, FOREIGN, Kind, Place, Request, Side, Stray, Truth, Wrong};
 use crate::scope::{Beginning, Hints, NODES, Replies, Scope, Time};
 use crate::step::{Fate, Input, Next, Step};
 use crate::world::{Caller, Client, Undone, World};
@@ -73,42 +73,41 @@ impl World {
 
     fn at_place(&self, scope: &Scope, at: usize, next: &mut Vec<Next>) {
         let place = &*self.places[at];
-        let mut change = |step, act: &dyn Fn(&mut Place)| {
+        let mut change = |step, act: &dyn Fn(&mut World)| {
             let mut world = self.clone();
-            act(world.place(at));
+            act(&mut world);
             world.forget_strays(scope);
             next.push(Next { step, world, wrong: None });
         };
         if place.owner == Some(FOREIGN) {
-            change(Step::ForeignFrees(at), &|place| place.owner = None);
+            change(Step::ForeignFrees(at), &|world| world.place(at).owner = None);
         }
         // Numbers are bounded so that the states are.
         let may_take = scope.fencing.is_none() || place.number < 2;
         if scope.has_foreign && place.owner.is_none() && may_take {
-            change(Step::ForeignTakes(at), &|place| {
+            change(Step::ForeignTakes(at), &|world| {
+                let place = world.place(at);
                 place.owner = Some(FOREIGN);
                 place.number += u8::from(scope.fencing.is_some());
             });
         }
-        if scope.keys_vanish && place.owner.is_some_and(|owner| owner != FOREIGN) {
-            change(Step::Vanish(at), &|place| {
-                (place.owner, place.left, place.is_marked) = (None, 0, false);
+        let is_ours = place.owner.is_some_and(|owner| owner != FOREIGN);
+        if scope.keys_vanish && is_ours {
+            change(Step::Vanish(at), &|world| world.place(at).free());
+        }
+        if self.revokes > 0 && !place.is_marked && is_ours {
+            change(Step::Revoke(at), &|world| {
+                world.revokes -= 1;
+                world.place(at).is_marked = true;
             });
         }
-        let is_ours = place.owner.is_some_and(|owner| owner != FOREIGN);
-        if self.revokes > 0 && !place.is_marked && is_ours {
-            let mut world = self.clone();
-            world.revokes -= 1;
-            world.place(at).is_marked = true;
-            next.push(Next { step: Step::Revoke(at), world, wrong: None });
-        }
         if self.losses > 0 {
-            let mut world = self.clone();
-            world.losses -= 1;
             let lost_at = if scope.has_given_hints() { 0 } else { self.peak + 1 };
-            let place = world.place(at);
-            (place.owner, place.left, place.number, place.lost_at) = (None, 0, 0, lost_at);
-            next.push(Next { step: Step::LoseData(at), world, wrong: None });
+            change(Step::LoseData(at), &|world| {
+                world.losses -= 1;
+                let place = world.place(at);
+                (place.owner, place.left, place.number, place.lost_at) = (None, 0, 0, lost_at);
+            });
         }
         for from in 0..scope.attempts {
             if self.clients[from].is_some() {
@@ -120,47 +119,39 @@ impl World {
     /// What can happen between one attempt and one node.
     fn between(&self, scope: &Scope, from: usize, node: usize, next: &mut Vec<Next>) {
         let side = &self.places[node].sides[from];
-        let strays = if scope.reads_old_first() { 1 } else { side.strays.len() };
-        for place in 0..strays.min(side.strays.len()) {
+        let strays = if scope.reads_old_first() { 1 } else { usize::MAX };
+        for place in 0..side.strays.len().min(strays) {
             if scope.has_clock() || self.has_effect(from, node, side.strays[place].request) {
                 next.push(self.execute_stray(scope, from, node, place));
             }
         }
-        let is_behind = scope.reads_old_first() && !side.strays.is_empty();
         // Both attempts of a request use one connection.
-        let is_behind = is_behind
-            || scope.is_again
-                && scope.is_ordered
-                && self.places[node].sides[..from]
-                    .iter()
-                    .any(|side| side.channel.iter().any(|entry| entry.reply.is_none()));
+        let mut before = self.places[node].sides[..from].iter().flat_map(|side| &side.channel);
+        let is_behind = scope.reads_old_first() && !side.strays.is_empty()
+            || scope.is_again && scope.is_ordered && before.any(|entry| entry.reply.is_none());
         for (place, entry) in side.channel.iter().enumerate() {
             let is_first = side.channel[..place].iter().all(|other| other.reply.is_some());
             if entry.reply.is_none() && (is_first && !is_behind || !scope.is_ordered) {
                 self.arrive(scope, from, node, place, next);
             }
-            let is_shuffled = scope.replies == Replies::Shuffled;
-            if let (Some(outcome), true) =
-                (entry.reply, place == 0 || !scope.is_ordered || is_shuffled)
-            {
+            let is_shuffled = scope.replies == Replies::Shuffled || !scope.is_ordered;
+            if let Some(outcome) = entry.reply.filter(|_| place == 0 || is_shuffled) {
                 self.reply(scope, (from, node, place), outcome, next);
             }
         }
-        let is_over = self.clients[from].as_ref().is_none_or(|client| client.is_quiescent());
-        if let Some(client) = self.clients[from].as_ref().filter(|_| scope.has_pushes)
-            && client.machine.valid_until().is_some()
-        {
+        let Some(client) = &self.clients[from] else { return };
+        if scope.has_pushes && client.machine.valid_until().is_some() {
             next.push(self.drive(scope, from, Step::Push(from, node), Input::Push(node)));
         }
-        if let Some(client) = self.clients[from].as_ref().filter(|_| !is_over)
-            && client.machine.is_releasing()
-            && client.node(node).owes_release()
-            && (side.truth.failure.is_some() || client.node(node).is_busy())
-        {
-            let step = Step::Back(from, node);
-            next.push(self.drive(scope, from, step, Input::Back(node)));
+        if client.is_quiescent() {
+            return;
         }
-        if self.drops > 0 && !side.channel.is_empty() && !is_over {
+        let its = client.node(node);
+        let may_be_back = side.truth.failure.is_some() || its.is_busy();
+        if client.machine.is_releasing() && its.owes_release() && may_be_back {
+            next.push(self.drive(scope, from, Step::Back(from, node), Input::Back(node)));
+        }
+        if self.drops > 0 && !side.channel.is_empty() {
             self.lose_connections(scope, from, node, next);
         }
     }
@@ -295,21 +286,18 @@ impl World {
         let lost: Vec<_> =
             if scope.is_ordered { vec![all] } else { all.map(|at| at..at + 1).collect() };
         for lost in lost {
-            let pending: Vec<Entry> =
-                channel[lost.clone()].iter().filter(|it| it.reply.is_none()).copied().collect();
-            let most = if scope.is_delivered_late { pending.len() } else { 0 };
+            let pending = channel[lost.clone()].iter().filter(|entry| entry.reply.is_none());
+            let most = if scope.is_delivered_late { pending.clone().count() } else { 0 };
             for delivered in 0..=most {
                 let mut world = self.clone();
                 world.drops -= 1;
                 let side = &mut world.place(node).sides[from];
                 let is_excused = !scope.is_ordered;
                 let stray = |entry: &Entry| Stray { request: entry.request, is_excused };
-                side.strays.extend(pending[..delivered].iter().map(stray));
-                let gone: Vec<Entry> = side.channel.drain(lost.clone()).collect();
-                let mut replies: Vec<_> = gone
-                    .iter()
-                    .map(|entry| (entry.call, entry.request.kind, Outcome::Lost(())))
-                    .collect();
+                side.strays.extend(pending.clone().take(delivered).map(stray));
+                let gone = side.channel.drain(lost.clone());
+                let gone = gone.map(|it| (it.call, it.request.kind, Outcome::Lost(())));
+                let mut replies: Vec<_> = gone.collect();
                 let step = Step::Drop { from, node, delivered };
                 next.push(world.drive(scope, from, step, Input::Replies(&replies)));
                 if scope.replies == Replies::Shuffled && replies.len() > 1 {
@@ -338,26 +326,23 @@ impl World {
                 Rc::make_mut(client).now += 1;
             }
         }
-        let promises = |at: usize| {
-            let sides = self.places[at].sides.iter();
-            sides.flat_map(|side| {
-                side.channel.iter().map(|it| it.promises).chain([side.truth.promised])
-            })
+        let promises = |side: &Side| {
+            let mut calls = side.channel.iter();
+            side.truth.promised > 0 || calls.any(|entry| entry.promises > 0)
         };
-        for at in (0..NODES).filter(|at| promises(*at).any(|left| left > 0)) {
-            for side in &mut world.place(at).sides {
-                side.truth.promised = side.truth.promised.saturating_sub(1);
-                side.channel.iter_mut().for_each(|it| it.promises = it.promises.saturating_sub(1));
-            }
-        }
-        for at in 0..NODES {
-            if self.places[at].left > 0 {
-                let place = world.place(at);
-                place.left -= 1;
-                if place.left == 0 {
-                    (place.owner, place.is_marked) = (None, false);
+        let is_idle = |place: &Place| place.left == 0 && !place.sides.iter().any(promises);
+        for at in (0..NODES).filter(|at| !is_idle(&self.places[*at])) {
+            let place = world.place(at);
+            for side in &mut place.sides {
+                let promises = side.channel.iter_mut().map(|entry| &mut entry.promises);
+                for left in promises.chain([&mut side.truth.promised]) {
+                    *left = left.saturating_sub(1);
                 }
             }
+            if place.left == 1 {
+                place.free();
+            }
+            place.left = place.left.saturating_sub(1);
         }
         next.push(Next { step: Step::Tick, world, wrong: None });
     }
