@@ -129,34 +129,18 @@ async fn break_node(scene: &Arc<Scene>, lasting: Duration) {
         (draw, _) => draw,
     };
     let mut fault = None;
-    let kind = match draw {
+    let ((), kind) = match draw {
         0..=4 => {
             // Not each error is one of all calls.
             let odd = if draw == 4 { dice.below(9) } else { 0 };
             let (kind, drawn) = faults(small, ERRORS[odd.min(draw)])[odd.max(draw)].clone();
-            fault = Some(drawn);
-            kind
+            (_ = fault.insert(drawn), kind)
         }
-        5 => {
-            node.restart();
-            "restarted empty"
-        }
-        6 => {
-            node.restart_from_save();
-            "restarted from an old save"
-        }
-        7 => {
-            node.jump(dice.time(Duration::ZERO, plan.ttl * 2));
-            "clock jumped"
-        }
-        9 => {
-            node.flush();
-            "flushed"
-        }
-        10 => {
-            queues(node).iter().for_each(|key| node.expire(key));
-            "forgot the queue"
-        }
+        5 => (node.restart(), "restarted empty"),
+        6 => (node.restart_from_save(), "restarted from an old save"),
+        7 => (node.jump(dice.time(Duration::ZERO, plan.ttl * 2)), "clock jumped"),
+        9 => (node.flush(), "flushed"),
+        10 => (queues(node).iter().for_each(|key| node.expire(key)), "forgot the queue"),
         _ => return node.save(),
     };
     scene.count(kind);
