@@ -222,9 +222,13 @@ pub(crate) fn pid(text: &str) -> Pid {
 
 /// The group of a process: 0 for one outside of our pid namespace.
 pub(crate) fn group_of(process: Pid) -> i32 {
+    ps(process, "pgid=").parse().unwrap()
+}
+
+fn ps(process: Pid, field: &str) -> String {
     let process = process.as_raw_nonzero().to_string();
-    let output = Command::new("ps").args(["-o", "pgid=", "-p", &process]).output().unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+    let output = Command::new("ps").args(["-o", field, "-p", &process]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// Whether a process of the group runs. One that has ended and was not waited for by its parent does not.
@@ -250,9 +254,7 @@ fn is_dead(stat: &str) -> bool {
 
 /// Whether a process is stopped.
 pub(crate) fn is_stopped(process: Pid) -> bool {
-    let process = process.as_raw_nonzero().to_string();
-    let output = Command::new("ps").args(["-o", "state=", "-p", &process]).output().unwrap();
-    output.stdout.trim_ascii_start().starts_with(b"T")
+    ps(process, "state=").starts_with('T')
 }
 
 /// Whether a process runs. One that waits for its burial does not.
