@@ -271,19 +271,16 @@ impl LockBackend for Wrong {
             }
             _ => {
                 runtime.spawn(Box::pin(async move {
-                    let result = match call.operation() {
-                        Operation::Acquire(claim, options) => {
-                            self.acquire(claim, *options).await.map(CallReply::Voted)
+                    let voted = match call.operation() {
+                        Operation::Acquire(claim, options) => self.acquire(claim, *options).await,
+                        Operation::Extend(claim, options) => self.extend(claim, *options).await,
+                        Operation::Release(claim, how) => self.release(claim, how.clone()).await,
+                        _ => {
+                            let performed = self.perform(&call).await;
+                            return call.answer(performed);
                         }
-                        Operation::Extend(claim, options) => {
-                            self.extend(claim, *options).await.map(CallReply::Voted)
-                        }
-                        Operation::Release(claim, options) => {
-                            self.release(claim, options.clone()).await.map(CallReply::Voted)
-                        }
-                        _ => self.perform(&call).await,
                     };
-                    call.answer(result);
+                    call.answer(voted.map(CallReply::Voted));
                 }));
                 return Ok(());
             }
@@ -339,23 +336,17 @@ impl Wrong {
             _ => {}
         }
         let found = self.ask(Operation::Revoke { key: key.clone(), how: done }).await?;
-        match (self.flaw, &how.leaves, &found) {
-            (
-                Flaw::RevokeSetsANewTtl,
-                Leaves::Value(token),
-                CallReply::Sighted(KeyState::Held { .. }),
-            ) => {
+        let left = match &found {
+            CallReply::Sighted(KeyState::Held { time_left, .. }) => Some(time_left.as_ref()),
+            _ => None,
+        };
+        match (self.flaw, &how.leaves, left) {
+            (Flaw::RevokeSetsANewTtl, Leaves::Value(token), Some(_)) => {
                 let ttl = Ttl::try_from(Duration::from_secs(90)).unwrap();
                 let claim = Claim::new([key.clone()], token.clone(), ttl);
                 self.node.extend(&claim, ExtendOptions::default()).await?;
             }
-            (
-                Flaw::RevokesKeysWithoutExpiry,
-                _,
-                CallReply::Sighted(KeyState::Held { time_left: None, .. }),
-            ) => {
-                self.node.expire(key.as_bytes());
-            }
+            (Flaw::RevokesKeysWithoutExpiry, _, Some(None)) => self.node.expire(key.as_bytes()),
             _ => {}
         }
         Ok(found)
