@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::shared::Batcher;
 use super::sharing::Sharing;
 use crate::connection::{Connection, Dial, LEAST_LIFE, SILENT};
+use crate::error_reply::error_of_reply;
 use crate::features::Features;
 use crate::handshake::{Purpose, loads};
 use crate::operation::{self, Form, Step};
@@ -41,6 +42,8 @@ pub(super) struct Serving<'a, D: Dial> {
     /// The server has become a replica. Nothing leaves any more, and the connection ends when all
     /// is answered.
     is_demoted: bool,
+    /// The user may not choose any more what the server tracks.
+    is_untracked: bool,
     /// The window was full, and calls wait since then.
     is_behind: bool,
     /// When something was last received, or when the first command left after all had been
@@ -98,6 +101,7 @@ impl<'a, D: Dial> Serving<'a, D> {
             has_yielded: false,
             made_at: now,
             is_demoted: false,
+            is_untracked: false,
             is_behind: false,
             active_at: now,
             watched_at: now,
@@ -262,6 +266,7 @@ impl<'a, D: Dial> Serving<'a, D> {
         let now = sent.iter().find_map(|sent| sent.call.now());
         let mut answers = answers.into_iter();
         let refused = |answer: &Result<_, _>| matches!(answer, Ok(Value::Error(_)));
+        let lacks = |answer: &Result<_, _>| matches!(answer, Ok(Value::Error(text)) if error_of_reply(text).is_lack());
         if answers.by_ref().take(loads).filter(refused).count() > 0 {
             self.features.scripts = self.features.scripts.clone().map(|_| By::Text);
         }
@@ -270,8 +275,10 @@ impl<'a, D: Dial> Serving<'a, D> {
             self.features.note_group(group, &self.shared.way.name, answers, &task);
         }
         for Sent { call, form, others, is_tracked } in sent {
-            if is_tracked && answers.next().is_some_and(|answer| refused(&answer)) {
+            // A server that is busy with a script refuses all for a while.
+            if is_tracked && answers.next().is_some_and(|answer| lacks(&answer)) {
                 (self.features.opts_in, self.features.tracks) = (false, false);
+                self.is_untracked = true;
             }
             let answer = answers.next().unwrap_or_else(no_reply);
             if others.is_empty() {
@@ -328,10 +335,11 @@ impl<'a, D: Dial> Serving<'a, D> {
         Ok(())
     }
 
-    /// The user may not release any more, or the server was a replica: the next handshake says what
-    /// is so by now.
+    /// The user may not release or choose what is tracked any more, or the server was a replica:
+    /// the next handshake says what is so by now.
     fn is_unproven(&self) -> bool {
-        let is_unproven = self.features.is_denied() || self.features.no_vote.is_some();
+        let is_denied = self.features.is_denied() || self.is_untracked;
+        let is_unproven = is_denied || self.features.no_vote.is_some();
         is_unproven && Instant::now() >= self.made_at + LEAST_LIFE
     }
 

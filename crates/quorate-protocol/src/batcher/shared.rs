@@ -28,7 +28,7 @@ pub struct Limits {
     /// For the oldest command without a reply, while nothing else comes. Then the connection is
     /// over. 10 s by default.
     pub reply: Duration,
-    /// Commands of one pipeline.
+    /// Calls of one pipeline.
     pub(super) commands: usize,
 }
 

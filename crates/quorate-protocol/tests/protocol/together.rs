@@ -138,16 +138,26 @@ async fn a5_a_shared_script_that_fails_is_sent_call_by_call() {
 /// those of releases, unless the user may not choose. Rule P2.
 #[tokio::test(start_paused = true)]
 async fn p2_the_node_tracks_what_is_extended_and_no_more() {
+    const NOPERM: &str = "NOPERM this user has no permissions";
+    const BUSY: &str = "BUSY Redis is busy running a script";
     let (chosen, all_keys) = ("CLIENT TRACKING ON OPTIN NOLOOP", "CLIENT TRACKING ON NOLOOP");
     let (track, off, run) = ("CLIENT CACHING YES", "CLIENT TRACKING OFF", "EVALSHA");
-    let refused = || error("NOPERM this user has no permissions");
-    // After how many of them `CLIENT CACHING` is refused.
-    for (done, expected) in [
-        (9, &[chosen, track, run, track, run, track, run][..]),
-        (0, &[chosen, track, off, all_keys, run, run, run]),
-        // From now on the connection is one without client tracking.
-        (1, &[chosen, track, run, track, run, run]),
-    ] {
+    // The error that refuses `CLIENT CACHING` after so many of them. The last pair of extensions
+    // leaves later, over the next connection where this one could not track any more.
+    type Refusal = fn(usize) -> Option<&'static str>;
+    let cases: [(Refusal, &[&str]); 4] = [
+        (|_| None, &[chosen, track, run, track, run, track, run, track, run]),
+        (|_| Some(NOPERM), &[chosen, track, off, all_keys, run, run, run, run]),
+        (
+            |count| (count == 1).then_some(BUSY),
+            &[chosen, track, run, track, run, track, run, track, run],
+        ),
+        (
+            |count| (count > 0).then_some(NOPERM),
+            &[chosen, track, run, track, run, run, chosen, track, off, all_keys, run],
+        ),
+    ];
+    for (refusal, expected) in cases {
         let seen: Arc<Mutex<Vec<String>>> = Arc::default();
         let told = Arc::clone(&seen);
         let (_fake, node) = on(move |parts| {
@@ -160,12 +170,13 @@ async fn p2_the_node_tracks_what_is_extended_and_no_more() {
             } else if claims(parts).is_some() {
                 told.push(run.to_owned());
             }
-            is_caching.then(|| if count < done { Value::Okay } else { refused() })
+            is_caching.then(|| refusal(count).map_or(Value::Okay, error))
         });
-        for what in ["release", "extend", "extend"] {
+        for (what, pause) in [("release", 0), ("extend", 0), ("extend", 2), ("extend", 0)] {
             let texts = ["1", "2"].map(|holder| format!("{holder} {what} {holder}"));
             let answers = all(&node, &texts.each_ref().map(String::as_str)).await;
             assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+            sleep(Duration::from_secs(pause)).await;
         }
         assert_eq!(*seen.lock().unwrap(), expected);
     }

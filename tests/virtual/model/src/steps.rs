@@ -73,7 +73,7 @@ impl World {
 
     fn at_place(&self, scope: &Scope, at: usize, next: &mut Vec<Next>) {
         let place = &*self.places[at];
-        let mut change = |step, act: &dyn Fn(&mut World)| {
+        let mut change = |step, act: &dyn Fn(&mut Self)| {
             let mut world = self.clone();
             act(&mut world);
             world.forget_strays(scope);
