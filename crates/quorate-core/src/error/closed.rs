@@ -6,9 +6,8 @@ use super::{LeaseEnd, sources};
 
 /// This process has drained or closed the lock manager.
 ///
-/// The [source](Error::source) of [`LockError::Closed`](super::LockError::Closed) and
-/// [`LockError::Closed`](super::LockError::Closed), so that a wrapper that is *transparent* to
-/// these does not hide it.
+/// The [source](Error::source) of [`LockError::Closed`](super::LockError::Closed), so that a wrapper
+/// that is *transparent* to that does not hide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this process drained or closed it")]
 #[expect(clippy::exhaustive_structs, reason = "complete by definition")]
