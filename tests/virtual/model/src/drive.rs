@@ -145,7 +145,11 @@ impl World {
 
     fn put_on_the_wire(&mut self, scope: &Scope, from: usize, sends: &[(usize, Action)]) {
         for (node, action) in sends {
-            let is_bound = self.is_at_the_bound(scope, from);
+            // Whether the cleanup bound of the attempt has been reached.
+            let is_bound = self.clients[from].as_ref().is_some_and(|client| {
+                let end = client.ended_at.map(|ended| ended + u32::from(client.longest_ttl));
+                !scope.has_clock() || end.is_some_and(|end| client.now >= end)
+            });
             let side = &mut self.place(*node).sides[from];
             match action {
                 Action::Send(call, message) => {
@@ -171,19 +175,12 @@ impl World {
         if self.clients[from].as_ref().is_some_and(|client| client.is_quiescent()) {
             // The attempt hears no replies any more.
             for node in 0..NODES {
-                let is_heard = |entry: &Entry| entry.reply.is_some();
-                if self.places[node].sides[from].channel.iter().any(is_heard) {
+                let mut calls = self.places[node].sides[from].channel.iter();
+                if calls.any(|entry| entry.reply.is_some()) {
                     self.place(node).sides[from].channel.retain(|entry| entry.reply.is_none());
                 }
             }
         }
-    }
-
-    /// Whether the cleanup bound of an attempt has been reached.
-    fn is_at_the_bound(&self, scope: &Scope, from: usize) -> bool {
-        let Some(client) = &self.clients[from] else { return false };
-        let bound = u32::from(client.longest_ttl);
-        !scope.has_clock() || client.ended_at.is_some_and(|ended| client.now >= ended + bound)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use foldhash::quality::FixedState;
 
 use crate::scope::{Beginning, Scope, Time};
-use crate::step::Next;
+use crate::step::{Next, Step};
 use crate::world::World;
 
 /// What came of an exploration.
@@ -92,9 +92,10 @@ pub(crate) fn explore(
         for Next { step, world: next, wrong } in world.steps(scope) {
             steps += 1;
             let after = next.fingerprint();
-            for (best, order) in
-                [(&mut answered, step.order_if_answered()), (&mut silent, step.order_if_silent())]
-            {
+            let order = step.order_if_answered();
+            // The other one if nothing is answered.
+            let quiet = order.filter(|_| matches!(step, Step::Timeout(_) | Step::Tick));
+            for (best, order) in [(&mut answered, order), (&mut silent, quiet)] {
                 if let Some(order) = order.filter(|order| *order < best.0) {
                     *best = (order, after);
                 }

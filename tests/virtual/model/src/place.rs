@@ -213,7 +213,13 @@ impl Place {
         }
         if self.owner.is_none() {
             wrong = self.set_key(scope, from, stray);
-            self.record_grant(scope, from, hint);
+            if scope.fencing.is_some() {
+                self.number = (self.number + 1).max(hint);
+                for (other, granted) in self.granted.iter().enumerate() {
+                    self.before[from][other] |= *granted && other != from;
+                }
+                self.granted[from] = true;
+            }
         }
         if !self.has_token_of(from) {
             return (Outcome::Refused(()), wrong);
@@ -264,16 +270,5 @@ impl Place {
         truth.is_excused = true;
         let is_fine = stray.is_excused && !scope.is_strict || !scope.has_clock();
         (!is_fine).then_some(LATE_EFFECT)
-    }
-
-    fn record_grant(&mut self, scope: &Scope, from: usize, hint: u8) {
-        if scope.fencing.is_none() {
-            return;
-        }
-        self.number = (self.number + 1).max(hint);
-        for (other, granted) in self.granted.iter().enumerate() {
-            self.before[from][other] |= *granted && other != from;
-        }
-        self.granted[from] = true;
     }
 }

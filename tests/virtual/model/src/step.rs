@@ -87,11 +87,6 @@ impl Step {
             _ => None,
         }
     }
-
-    /// The same if nothing is answered.
-    pub(crate) fn order_if_silent(&self) -> Option<u8> {
-        self.order_if_answered().filter(|_| matches!(self, Self::Timeout(_) | Self::Tick))
-    }
 }
 
 impl fmt::Display for Step {

@@ -223,9 +223,9 @@ impl World {
                 side.channel.len().hash(&mut hasher);
                 for entry in &side.channel {
                     entry.request.hash(&mut hasher);
-                    std::mem::discriminant(&entry.reply).hash(&mut hasher);
-                    if let Some(reply) = entry.reply {
-                        hash_outcome(reply, &mut hasher);
+                    entry.reply.map(|reply| std::mem::discriminant(&reply)).hash(&mut hasher);
+                    if let Some(Outcome::Granted(number)) = entry.reply {
+                        number.hash(&mut hasher);
                     }
                 }
                 if client.is_quiescent() {
@@ -261,12 +261,5 @@ impl World {
         places.sort_unstable();
         places.hash(&mut hasher);
         hasher.finish()
-    }
-}
-
-fn hash_outcome(outcome: Outcome<()>, hasher: &mut impl Hasher) {
-    std::mem::discriminant(&outcome).hash(hasher);
-    if let Outcome::Granted(number) = outcome {
-        number.hash(hasher);
     }
 }

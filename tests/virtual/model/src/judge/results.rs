@@ -24,7 +24,11 @@ impl Judged<'_> {
             (outputs.is_cleared(), &|| self.cleared()),
             (outputs.is_released(), &|| match released? {
                 Released::Ours => self.released(),
-                Released::LostBefore => self.lost_before(),
+                Released::LostBefore => {
+                    let had_keys = self.deleted() >= QUORUM || !self.scope.keys_vanish;
+                    (self.before.caller == Caller::Releases && had_keys)
+                        .then_some("C7: lost before its release although a quorum had the keys")
+                }
                 Released::Unconfirmed => None,
             }),
         ];
@@ -100,12 +104,6 @@ impl Judged<'_> {
 
     fn released(&self) -> Option<&'static str> {
         (self.deleted() < QUORUM).then_some("C7: released although a quorum did not delete")
-    }
-
-    fn lost_before(&self) -> Option<&'static str> {
-        let had_keys = self.deleted() >= QUORUM || !self.scope.keys_vanish;
-        (self.before.caller == Caller::Releases && had_keys)
-            .then_some("C7: lost before its release although a quorum had the keys")
     }
 
     fn undone(&self) -> Option<&'static str> {
