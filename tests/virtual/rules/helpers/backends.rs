@@ -64,14 +64,6 @@ impl Odd {
         Self { before: Some(Arc::new(before)), ..self }
     }
 
-    /// The same for what needs no time and never fails.
-    pub(crate) fn noting(self, note: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
-        self.before(move |method| {
-            note(method);
-            Box::pin(async { Ok(()) })
-        })
-    }
-
     /// The node, when all that comes before a method has been done.
     async fn node(&self, method: &'static str) -> Result<MemoryNode, BackendError> {
         if let Some(before) = &self.before {

@@ -54,14 +54,6 @@ impl Server {
         }
     }
 
-    /// Its data becomes a copy of that of another server.
-    fn become_a_copy_of(&self, other: &Self) {
-        self.lose_all();
-        for key in [&b"quorate:node:id"[..], LIST] {
-            self.node.put(key, other.node.get(key).unwrap());
-        }
-    }
-
     /// The list that it keeps, by the names of its nodes.
     fn list(&self) -> String {
         let Some(Value::String(text)) = self.node.get(LIST) else { return String::new() };
@@ -524,7 +516,11 @@ async fn n5_a_person_accepts_the_new_addresses_of_nodes() {
 async fn n5_a_copy_of_the_data_of_a_node_has_no_vote() {
     let world = World::new();
     world.found(0b111).await;
-    world.servers[3].become_a_copy_of(&world.servers[0]);
+    let (server, copy) = (&world.servers[0], &world.servers[3]);
+    copy.lose_all();
+    for key in [&b"quorate:node:id"[..], LIST] {
+        copy.node.put(key, server.node.get(key).unwrap());
+    }
     for hangs in [true, false] {
         world.servers[0].hangs.store(hangs, Ordering::SeqCst);
         let client = world.client(0b1011);

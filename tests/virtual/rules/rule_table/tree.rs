@@ -118,17 +118,14 @@ impl Tree {
                 self.add_file(&name, &fs::read_to_string(path).unwrap());
             } else if let Some(bug) = name.strip_prefix("tests/planted/") {
                 let text = fs::read_to_string(path).unwrap();
-                self.add_planted(bug.trim_end_matches(".patch"), &text);
+                let rules = text.lines().filter_map(|line| line.strip_prefix("# RULES: "));
+                let rules = rules.flat_map(str::split_whitespace).map(str::to_owned).collect();
+                let runs = text.lines().filter_map(|line| line.strip_prefix("# TESTS: "));
+                let runs = runs.map(str::to_owned).collect();
+                let bug = bug.trim_end_matches(".patch").to_owned();
+                self.planted.insert(bug, Planted { rules, runs });
             }
         }
-    }
-
-    pub(super) fn add_planted(&mut self, name: &str, text: &str) {
-        let rules = text.lines().filter_map(|line| line.strip_prefix("# RULES: "));
-        let rules = rules.flat_map(str::split_whitespace).map(str::to_owned).collect();
-        let runs = text.lines().filter_map(|line| line.strip_prefix("# TESTS: "));
-        let runs = runs.map(str::to_owned).collect();
-        self.planted.insert(name.to_owned(), Planted { rules, runs });
     }
 
     /// The tests of virtual time that are named for a rule, and stand in another file than others of its tests.
@@ -171,7 +168,9 @@ impl Tree {
             let mut codes = codes_in(line);
             codes.extend(function.into_iter().flat_map(|name| name.split('_')).filter_map(code_of));
             if name.ends_with(".md") {
-                codes.extend(bracketed(line).into_iter().flat_map(words).filter_map(code_of));
+                // A page may name a rule in lower case in square brackets.
+                let rest = line.split('[').skip(1).filter_map(|rest| rest.split_once(']'));
+                codes.extend(rest.flat_map(|(inside, _)| words(inside)).filter_map(code_of));
             }
             self.codes.extend(codes.into_iter().map(|code| (format!("{name}:{number}"), code)));
         }
@@ -198,11 +197,6 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 fn codes_in(line: &str) -> Vec<String> {
     let upper = words(line).filter(|word| word.starts_with(char::is_uppercase));
     upper.filter_map(code_of).collect()
-}
-
-/// What is in square brackets: a page may name a rule in lower case there.
-fn bracketed(line: &str) -> Vec<&str> {
-    line.split('[').skip(1).filter_map(|rest| Some(rest.split_once(']')?.0)).collect()
 }
 
 /// Letters of the table and one digit or two, in either case.

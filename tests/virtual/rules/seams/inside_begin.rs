@@ -178,7 +178,10 @@ fn a_backend_that_panics_fails_alone() {
         let world = World::new(3);
         let nodes = world.nodes.iter().zip([on, "never", "never"]);
         let manager = world.over(nodes.map(|(node, on)| {
-            Odd::new(node).noting(move |method| assert!(method != on, "on purpose"))
+            Odd::new(node).before(move |method| {
+                assert!(method != on, "on purpose");
+                Box::pin(async { Ok(()) })
+            })
         }));
         let guard = world.run(manager.lock("r")).expect("two are enough");
         world.run(guard.extend()).expect("two are enough");

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quorate_core::backend::Operation;
-use quorate_core::{BackendError, BackendErrorKind, LockManager};
+use quorate_core::{BackendError, BackendErrorKind};
 
 use super::*;
 use crate::backends::{Begins, begin};
@@ -147,7 +147,14 @@ fn c7_a_release_that_is_queued_in_this_process_is_waited_for_while_the_node_answ
         let manager = world.over([queues]);
         let guard = world.lock(&manager);
         if others_answered {
-            answers_others(&world, &manager);
+            // The node answers a call each 200 ms, for a second.
+            for other in 1..6 {
+                let (locks, pause) = (manager.clone(), world.sim.sleep(200 * other * MS));
+                world.sim.spawn(Box::pin(async move {
+                    pause.await;
+                    std::mem::forget(locks.lock(format!("other {other}")).await);
+                }));
+            }
             // Its reply comes while the release is queued.
             assert!(world.sim.block_on_for(guard.extend(), 1).is_none());
         }
@@ -155,17 +162,6 @@ fn c7_a_release_that_is_queued_in_this_process_is_waited_for_while_the_node_answ
         let elapsed = world.sim.elapsed().as_millis();
         let told = released.map(|()| elapsed).map_err(|_| elapsed);
         assert_eq!(told, took, "{is_noted}, {others_answered}, {is_late}, {reply_after} ms");
-    }
-}
-
-/// The node answers a call each 200 ms, for a second.
-fn answers_others(world: &World, manager: &LockManager) {
-    for other in 1..6 {
-        let (locks, pause) = (manager.clone(), world.sim.sleep(200 * other * MS));
-        world.sim.spawn(Box::pin(async move {
-            pause.await;
-            std::mem::forget(locks.lock(format!("other {other}")).await);
-        }));
     }
 }
 
