@@ -211,11 +211,6 @@ impl Plan {
         }
     }
 
-    /// Whether no two may hold one resource at a time.
-    pub(crate) fn excludes(&self) -> bool {
-        matches!(self.class, Class::Promised | Class::Guarded | Class::Revoked | Class::Readers)
-    }
-
     /// Whether no node loses a key, and nobody takes one away.
     pub(crate) const fn keeps_keys(&self) -> bool {
         matches!(self.class, Class::Promised | Class::Line | Class::Jobs | Class::Permits)

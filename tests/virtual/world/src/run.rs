@@ -376,7 +376,8 @@ fn verdict(scene: &Scene, judged: &[Event]) -> Outcome {
     scene.count_all("two holders", usize::from(!held_twice.is_empty()));
     scene.count_all("readers together", together);
     let mut outcome = scene.outcome(format!("{plan:?}"));
-    if plan.excludes() {
+    let excludes = plan.orders() || plan.class == Class::Guarded;
+    if excludes {
         outcome.violations.extend(held_twice);
     }
     if plan.orders() {

@@ -276,12 +276,6 @@ impl Board {
         lock(&self.broken).iter().map(|(from, until)| (*from, *until + settles)).collect()
     }
 
-    /// Whether this wait began before a push was lost, or a gate skipped by some. It may be the only one at its gate,
-    /// or watch in vain: then it gets the lock when it happens to see it free.
-    fn is_unequal(&self, wait: &Wait) -> bool {
-        self.disturbed().iter().any(|(_, until)| wait.since <= *until + SKIPPED)
-    }
-
     /// A wait is over, whatever came of it.
     fn ends(&mut self, now: Duration, wait: &Wait) {
         for key in &wait.keys {
