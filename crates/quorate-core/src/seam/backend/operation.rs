@@ -230,5 +230,11 @@ pub enum CallReply {
     ServerId(Option<Arc<str>>),
 }
 
+impl From<Reply> for CallReply {
+    fn from(reply: Reply) -> Self {
+        Self::Voted(reply)
+    }
+}
+
 /// How a call settled.
 pub type CallResult = Result<CallReply, BackendError>;
