@@ -6,7 +6,7 @@ use super::{LeaseEnd, sources};
 
 /// This process has drained or closed the lock manager.
 ///
-/// The [source](Error::source) of [`LockError::Closed`](super::LockError::Closed), so that a wrapper
+/// The [source](Error::source) of [`LockError::Closed`](super::LockError::Closed). So a wrapper
 /// that is *transparent* to that does not hide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this process drained or closed it")]

@@ -266,7 +266,10 @@ impl<'a, D: Dial> Serving<'a, D> {
         let now = sent.iter().find_map(|sent| sent.call.now());
         let mut answers = answers.into_iter();
         let refused = |answer: &Result<_, _>| matches!(answer, Ok(Value::Error(_)));
-        let lacks = |answer: &Result<_, _>| matches!(answer, Ok(Value::Error(text)) if error_of_reply(text).is_lack());
+        let lacks = |answer: &Result<_, _>| match answer {
+            Ok(Value::Error(text)) => error_of_reply(text).is_lack(),
+            _ => false,
+        };
         if answers.by_ref().take(loads).filter(refused).count() > 0 {
             self.features.scripts = self.features.scripts.clone().map(|_| By::Text);
         }
